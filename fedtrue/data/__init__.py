@@ -1,0 +1,1 @@
+"""Client data: flat arrays with client offsets, their sources, and the cache on disk."""

@@ -1,0 +1,20 @@
+"""One way to look a name up in a table, and one error when it is not there."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """' (did you mean X?)' when some valid name is near, else ''."""
+    near = get_close_matches(str(name), list(valid), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def look_up(kind: str, table: Mapping[str, T], name: str) -> T:
+    """`table[name]`, or a ValueError that lists the valid names and suggests the nearest."""
+    if name in table:
+        return table[name]
+    raise ValueError(f"{kind} {name!r} is not known{suggestion(name, table)}; choose one of: {', '.join(table)}")
