@@ -1,0 +1,282 @@
+"""Client optimizers: a preconditioner, and a move that is linear in the gradients once the preconditioners are given.
+
+    s' = accumulate(g, s)          P = preconditioner(s')  (or of s, when lagged)
+    step = move(g, P)              x ← x − γ η step
+
+Keeping the two apart is what makes the exact trace one mechanism for all of them (see `trace.py`).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedtrue.algorithm import linear
+from fedtrue.algorithm.checks import Schedule, number, schedule
+
+EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
+
+
+class Move(NamedTuple):
+    """A linear map from gradients to steps with a memory: momentum, Nesterov, bias correction."""
+
+    rest: Callable[[Any], Any]  # gradients' shape → memory at rest
+    step: Callable[[Any, Any, Any, Any], tuple[Any, Any]]  # (vector, P, the optimizer's state, memory) → (step, memory)
+
+
+class ClientOptimizer(NamedTuple):
+    """What a client does with its gradients."""
+
+    name: str
+    learning_rate: Schedule
+    init: Callable[[Any, Any], Any]  # (params, client index) → state: the preconditioner at its constant c
+    precondition: Callable[[Any, Any], tuple[Any, Any]]  # (g, state) → (P, new state)
+    move: Move
+    beta1: Any = 0.0  # for the paper's trace
+
+
+def plain_move() -> Move:
+    """step = P g."""
+    return Move(rest=lambda params: (), step=lambda g, p, state, memory: (linear.apply(p, g), ()))
+
+
+def momentum_move(beta: Any, dampening: Any, nesterov: bool = False) -> Move:
+    """m' = β m + (1−d) g,  step = P m'  (Nesterov: P (β m' + (1−d) g))."""
+
+    def step(g: Any, p: Any, state: Any, momentum: Any) -> tuple[Any, Any]:
+        momentum = jax.tree.map(lambda m, g: beta * m + (1 - dampening) * g, momentum, g)
+        look_ahead = jax.tree.map(lambda m, g: beta * m + (1 - dampening) * g, momentum, g) if nesterov else momentum
+        return linear.apply(p, look_ahead), momentum
+
+    return Move(rest=lambda params: jax.tree.map(jnp.zeros_like, params), step=step)
+
+
+def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
+    """m' = β₁ m + (1−β₁) g,  step = P m' · √(1−β₂ᵗ) / (1−β₁ᵏ), as Keras does it.
+
+    k counts the momentum's steps and restarts with it; t counts the accumulator's, and lives in the optimizer's state.
+    """
+    inner = momentum_move(beta1, beta1)
+
+    def step(g: Any, p: Any, state: Any, memory: Any) -> tuple[Any, Any]:
+        momentum, count = memory
+        step, momentum = inner.step(g, p, state, momentum)
+        count = count + 1
+        scale = jnp.sqrt(1 - beta2 ** state["count"]) / (1 - beta1**count)
+        return jax.tree.map(lambda s: (scale * s).astype(s.dtype), step), (momentum, count)
+
+    return Move(rest=lambda params: (inner.rest(params), jnp.zeros((), _float_type(params))), step=step)
+
+
+def _float_type(params: Any) -> Any:
+    return jnp.result_type(*jax.tree.leaves(params))
+
+
+def _adaptive(
+    name: str,
+    learning_rate: Any,
+    accumulate: Callable[[Any, dict[str, Any]], dict[str, Any]],
+    *,
+    epsilon: Any,
+    initial_accumulator: Any,
+    lagged: bool,
+    move: Move | None = None,
+    beta1: Any = 0.0,
+    accumulator: str = "v",
+    also: Callable[[Any], dict[str, Any]] = lambda params: {},
+) -> ClientOptimizer:
+    """P = 1/(√v + ε), from the accumulator v with this gradient in it or (lagged) before it entered.
+
+    `accumulate(g, state)` returns what it changes; the state counts its steps, for bias correction.
+    """
+    number(f"{name}: epsilon", epsilon)
+    number(f"{name}: initial_accumulator", initial_accumulator)
+    if lagged and not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0:
+        raise ValueError(
+            f"{name}: lagged=True takes its first step with P = 1/(√v₀ + ε): set initial_accumulator above 0, e.g. 0.1"
+        )
+
+    def init(params: Any, client: Any) -> dict[str, Any]:
+        v = _filled(initial_accumulator)(params)
+        return {"v": v, "count": jnp.zeros((), _float_type(params)), **also(params)}
+
+    def precondition(g: Any, state: dict[str, Any]) -> tuple[Any, Any]:
+        new_state = {**accumulate(g, state), "count": state["count"] + 1}
+        v = (state if lagged else new_state)[accumulator]
+        return jax.tree.map(lambda v: 1.0 / (jnp.sqrt(v) + epsilon), v), new_state
+
+    rate = schedule(f"{name}: learning_rate", learning_rate)
+    return ClientOptimizer(name, rate, init, precondition, move or plain_move(), beta1)
+
+
+def _filled(value: Any) -> Callable[[Any], Any]:
+    return lambda params: jax.tree.map(lambda w: jnp.full_like(w, value), params)
+
+
+def _decayed(v: Any, g: Any, beta: Any) -> Any:
+    """v' = β v + (1−β) g²."""
+    return jax.tree.map(lambda v, g: beta * v + (1 - beta) * g**2, v, g)
+
+
+def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move:
+    number(f"{name}: beta1", beta1, high=1.0)
+    number(f"{name}: beta2", beta2, high=1.0)
+    return bias_corrected_move(beta1, beta2) if bias_correction else momentum_move(beta1, beta1)
+
+
+def sgd(learning_rate: Any) -> ClientOptimizer:
+    """step = g."""
+    return ClientOptimizer(
+        "sgd",
+        schedule("sgd: learning_rate", learning_rate),
+        init=lambda params, client: (),
+        precondition=lambda g, state: (linear.identity_like(g), state),
+        move=plain_move(),
+    )
+
+
+def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nesterov: bool = False) -> ClientOptimizer:
+    """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1."""
+    number("momentum: beta", beta, high=1.0)
+    dampening = beta if dampening is None else number("momentum: dampening", dampening, high=1.0)
+    move = momentum_move(beta, dampening, nesterov)
+    rate = schedule("momentum: learning_rate", learning_rate)
+    return sgd(rate)._replace(name="momentum", move=move, beta1=beta)
+
+
+def adagrad(
+    learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.1, lagged: bool = False
+) -> ClientOptimizer:
+    """v' = v + g²,  P = 1/(√v' + ε),  step = P g."""
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {"v": jax.tree.map(lambda v, g: v + g**2, state["v"], g)}
+
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    return _adaptive("adagrad", learning_rate, accumulate, **knobs)
+
+
+def rmsprop(
+    learning_rate: Any, beta2: Any = 0.9, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0, lagged: bool = False
+) -> ClientOptimizer:
+    """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g."""
+    number("rmsprop: beta2", beta2, high=1.0)
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {"v": _decayed(state["v"], g, beta2)}
+
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    return _adaptive("rmsprop", learning_rate, accumulate, **knobs)
+
+
+def adam(
+    learning_rate: Any,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = EPSILON,
+    initial_accumulator: Any = 0.0,
+    bias_correction: bool = True,
+    lagged: bool = False,
+) -> ClientOptimizer:
+    """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected."""
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {"v": _decayed(state["v"], g, beta2)}
+
+    move = _adam_move("adam", beta1, beta2, bias_correction)
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    return _adaptive("adam", learning_rate, accumulate, move=move, beta1=beta1, **knobs)
+
+
+def yogi(
+    learning_rate: Any,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = EPSILON,
+    initial_accumulator: Any = 1.0,
+    bias_correction: bool = True,
+    lagged: bool = False,
+) -> ClientOptimizer:
+    """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class."""
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {"v": jax.tree.map(lambda v, g: v - (1 - beta2) * jnp.sign(v - g**2) * g**2, state["v"], g)}
+
+    move = _adam_move("yogi", beta1, beta2, bias_correction)
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    return _adaptive("yogi", learning_rate, accumulate, move=move, beta1=beta1, **knobs)
+
+
+def amsgrad(
+    learning_rate: Any,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = EPSILON,
+    initial_accumulator: Any = 0.0,
+    bias_correction: bool = True,
+    lagged: bool = False,
+) -> ClientOptimizer:
+    """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows."""
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        v = _decayed(state["v"], g, beta2)
+        return {"v": v, "largest": jax.tree.map(jnp.maximum, state["largest"], v)}
+
+    move = _adam_move("amsgrad", beta1, beta2, bias_correction)
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    largest = {"accumulator": "largest", "also": lambda params: {"largest": _filled(initial_accumulator)(params)}}
+    return _adaptive("amsgrad", learning_rate, accumulate, move=move, beta1=beta1, **largest, **knobs)
+
+
+def adabelief(
+    learning_rate: Any,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = EPSILON,
+    initial_accumulator: Any = 0.0,
+    bias_correction: bool = True,
+    lagged: bool = False,
+) -> ClientOptimizer:
+    """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed."""
+
+    def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
+        belief = jax.tree.map(lambda b, g: beta1 * b + (1 - beta1) * g, state["belief"], g)
+        return {"v": _decayed(state["v"], jax.tree.map(jnp.subtract, g, belief), beta2), "belief": belief}
+
+    move = _adam_move("adabelief", beta1, beta2, bias_correction)
+    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
+    believed = {"also": lambda params: {"belief": _filled(0.0)(params)}}
+    return _adaptive("adabelief", learning_rate, accumulate, move=move, beta1=beta1, **believed, **knobs)
+
+
+def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
+    """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d)."""
+    maps = np.asarray(preconditioners, np.float64)
+    if maps.ndim not in (2, 3) or (maps.ndim == 3 and maps.shape[1] != maps.shape[2]):
+        raise ValueError(f"preconditioners must have shape (clients, d) or (clients, d, d), not {maps.shape}")
+    if not np.all(np.isfinite(maps)):
+        raise ValueError("preconditioners must be finite")
+
+    def init(params: Any, client: Any) -> Any:
+        leaves, structure = jax.tree.flatten(params)
+        if len(leaves) != 1 or leaves[0].shape != maps.shape[1:2]:
+            raise ValueError(f"preconditioned(P) needs params that are one vector of {maps.shape[1]} entries")
+        own = jnp.asarray(maps, leaves[0].dtype)[client]
+        return jax.tree.unflatten(structure, [linear.Dense(own) if own.ndim == 2 else own])
+
+    rate = schedule("preconditioned: learning_rate", learning_rate)
+    return sgd(rate)._replace(name="preconditioned", init=init, precondition=lambda g, state: (state, state))
+
+
+CLIENT_OPTIMIZERS: dict[str, Callable[..., ClientOptimizer]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "adagrad": adagrad,
+    "adam": adam,
+    "yogi": yogi,
+    "rmsprop": rmsprop,
+    "amsgrad": amsgrad,
+    "adabelief": adabelief,
+}

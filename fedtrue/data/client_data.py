@@ -1,0 +1,257 @@
+"""Many clients in flat arrays: a client is a start and a size, so every view of the data is free.
+
+columns["x"]   |  a a a | b | c c c c c |      one row an example, usually memory-mapped
+starts, sizes     0,3     3,1  4,5             client → its rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different length in one flat array: row r is `values[splits[r]:splits[r + 1]]`."""
+
+    values: np.ndarray
+    splits: np.ndarray
+    width: int  # the longest row
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[np.ndarray]) -> Ragged:
+        """The rows one after another; at least one, so that the dtype is known."""
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return cls(np.concatenate(rows), np.concatenate([[0], np.cumsum(lengths)]), int(lengths.max()))
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        row = range(len(self))[row]  # as lists do: negative from the end, IndexError outside
+        return self.values[self.splits[row] : self.splits[row + 1]]
+
+    def padded(self, rows: np.ndarray | Sequence[int], fill: float | int = 0) -> np.ndarray:
+        """The rows asked for as one array [rows, width], `fill` behind the shorter ones."""
+        rows = np.asarray(rows, np.int64)
+        starts, stops = np.asarray(self.splits[rows]), np.asarray(self.splits[rows + 1])
+        present = np.arange(self.width) < (stops - starts)[:, None]
+        result = np.full((len(rows), self.width), fill, self.dtype)
+        result[present] = self.values[(starts[:, None] + np.arange(self.width))[present]]
+        return result
+
+
+Column = np.ndarray | Ragged
+
+
+@dataclass(frozen=True)
+class ClientIds(Sequence[str]):
+    """Client names kept as bytes (memory-mapped) and decoded one at a time, when asked for."""
+
+    utf8: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+    @classmethod
+    def from_names(cls, names: Iterable[str]) -> ClientIds:
+        encoded = [name.encode() for name in names]
+        stops = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+        return cls(
+            np.frombuffer(b"".join(encoded), np.uint8), np.concatenate([[0], stops[:-1]]).astype(np.int64), stops
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> ClientIds: ...
+    def __getitem__(self, index: int | slice) -> str | ClientIds:
+        if isinstance(index, slice):
+            return ClientIds(self.utf8, self.starts[index], self.stops[index])
+        index = range(len(self))[index]
+        return self.utf8[self.starts[index] : self.stops[index]].tobytes().decode()
+
+    def subset(self, indices: np.ndarray) -> ClientIds:
+        return ClientIds(self.utf8, self.starts[indices], self.stops[indices])
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How many clients and examples there are, and how the examples spread over the clients."""
+
+    clients: int
+    examples: int
+    smallest: int
+    percentile_10: float
+    median: float
+    mean: float
+    percentile_90: float
+    largest: int
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """Examples of many clients. Views (`take`, `subset`, the splits) share the columns and copy no example."""
+
+    columns: Mapping[str, Column]
+    starts: np.ndarray  # int64[clients]
+    sizes: np.ndarray  # int64[clients], each at least 1
+    client_ids: ClientIds
+
+    def __post_init__(self) -> None:
+        if not len(self.starts) == len(self.sizes) == len(self.client_ids):
+            raise ValueError(
+                f"{len(self.starts)} starts, {len(self.sizes)} sizes and {len(self.client_ids)} client ids: "
+                "give one of each a client"
+            )
+        if not len(self.starts):
+            raise ValueError("no clients: client data needs at least one client")
+        if self.sizes.min() < 1:
+            raise ValueError(f"client {int(self.sizes.argmin())} has no examples: leave it out")
+
+    def __len__(self) -> int:
+        """The number of clients."""
+        return len(self.starts)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples of all clients together."""
+        return int(self.sizes.sum())
+
+    def client(self, index: int) -> dict[str, np.ndarray | list[np.ndarray]]:
+        """One client's examples: an array a column, and for a ragged column a list of 1-d arrays, one an example."""
+        index = range(len(self))[index]
+        start, stop = int(self.starts[index]), int(self.starts[index] + self.sizes[index])
+        return {name: _rows(column, start, stop) for name, column in self.columns.items()}
+
+    def take(self, examples_per_client: int) -> ClientData:
+        """At most the first `examples_per_client` examples of each client."""
+        if examples_per_client < 1:
+            raise ValueError(f"take({examples_per_client}) would leave clients without examples: take at least 1")
+        return replace(self, sizes=np.minimum(self.sizes, examples_per_client))
+
+    def subset(self, client_indices: np.ndarray | Sequence[int]) -> ClientData:
+        """The named clients, in the order given."""
+        indices = np.asarray(client_indices, np.int64).reshape(-1)
+        outside = indices[(indices < 0) | (indices >= len(self))]
+        if len(outside):
+            raise ValueError(f"there is no client {outside[0]}: indices run from 0 to {len(self) - 1}")
+        ids = self.client_ids.subset(indices)
+        return replace(self, starts=self.starts[indices], sizes=self.sizes[indices], client_ids=ids)
+
+    def split_clients(self, fraction: float, seed: int) -> tuple[ClientData, ClientData]:
+        """Two parts that share no client; the first holds `fraction` of them, drawn by `seed`. Both keep the order."""
+        _check_fraction(fraction)
+        if len(self) < 2:
+            raise ValueError("one client cannot be split into two parts: use split_within")
+        first_count = min(max(round(fraction * len(self)), 1), len(self) - 1)
+        shuffled = np.random.default_rng(seed).permutation(len(self))
+        return self.subset(np.sort(shuffled[:first_count])), self.subset(np.sort(shuffled[first_count:]))
+
+    def split_within(self, fraction: float) -> tuple[ClientData, ClientData]:
+        """(head, tail) of every client's examples: the head holds `fraction` of them, rounded, and at least one.
+
+        A client whose tail would be empty is in the head only.
+        """
+        _check_fraction(fraction)
+        head_sizes = np.maximum(np.floor(self.sizes * fraction + 0.5).astype(np.int64), 1)
+        with_tail = np.flatnonzero(self.sizes > head_sizes)
+        if not len(with_tail):
+            raise ValueError(
+                f"no client has enough examples to keep {1 - fraction:.3g} of them apart: use split_clients"
+            )
+        tails = replace(self, starts=self.starts + head_sizes, sizes=np.maximum(self.sizes - head_sizes, 1))
+        return replace(self, sizes=head_sizes), tails.subset(with_tail)
+
+    def statistics(self) -> Statistics:
+        low, middle, high = np.quantile(self.sizes, [0.1, 0.5, 0.9])
+        return Statistics(
+            clients=len(self),
+            examples=self.examples,
+            smallest=int(self.sizes.min()),
+            percentile_10=float(low),
+            median=float(middle),
+            mean=float(self.sizes.mean()),
+            percentile_90=float(high),
+            largest=int(self.sizes.max()),
+        )
+
+    @classmethod
+    def from_clients(
+        cls, clients: Sequence[Mapping[str, np.ndarray]], client_ids: Sequence[str] | None = None
+    ) -> ClientData:
+        """From one mapping of arrays a client; the leading axis counts examples. Names are 0, 1, … unless given."""
+        if not len(clients):
+            raise ValueError("no clients: give at least one mapping of arrays")
+        checked = [_checked_client(index, client) for index, client in enumerate(clients)]
+        for index, client in enumerate(checked):
+            _check_like_first(index, client, checked[0])
+        names = [str(index) for index in range(len(clients))] if client_ids is None else list(client_ids)
+        if len(set(names)) < len(names):
+            raise ValueError("two clients have the same id: give each its own")
+        sizes = np.array([len(next(iter(client.values()))) for client in checked], np.int64)
+        return cls(
+            columns={name: np.concatenate([client[name] for client in checked]) for name in checked[0]},
+            starts=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            client_ids=ClientIds.from_names(names),
+        )
+
+
+def _rows(column: Column, start: int, stop: int) -> np.ndarray | list[np.ndarray]:
+    if isinstance(column, Ragged):
+        return [column[row] for row in range(start, stop)]
+    return column[start:stop]
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction is {fraction}: choose one between 0 and 1")
+
+
+def _checked_client(index: int, client: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if not client:
+        raise ValueError(f"client {index} has no columns: give it at least one array")
+    arrays = {name: _plain_array(index, name, values) for name, values in client.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"client {index} has columns of unequal length {lengths}: give one row an example in each")
+    if 0 in lengths.values():
+        raise ValueError(f"client {index} has no examples: leave it out")
+    return arrays
+
+
+def _plain_array(index: int, name: str, values: np.ndarray) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"column {name!r} of client {index} has rows of different shape: pad them") from None
+    if array.dtype == object:
+        raise ValueError(
+            f"column {name!r} of client {index} holds Python objects: give numbers or strings of one shape"
+        )
+    if array.ndim == 0:
+        raise ValueError(f"column {name!r} of client {index} is a single value: give an array, one row an example")
+    return array
+
+
+def _check_like_first(index: int, client: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]) -> None:
+    if client.keys() != first.keys():
+        raise ValueError(
+            f"client {index} has columns {sorted(client)} but client 0 has {sorted(first)}: give all the same"
+        )
+    for name, array in client.items():
+        if array.shape[1:] != first[name].shape[1:]:
+            raise ValueError(
+                f"column {name!r} has examples of shape {array.shape[1:]} at client {index} "
+                f"but {first[name].shape[1:]} at client 0: give all the same"
+            )

@@ -1,0 +1,126 @@
+"""The paper's quadratic federation: F_i(x) = ½ (x − x_i*)ᵀ H_i (x − x_i*), F = Σ w_i F_i. In float64."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedtrue.data.client_data import ClientData
+from fedtrue.tasks.task import Task
+
+FIGURE_1 = {"hessians": [[1.0, 30.0], [20.0, 1.0]], "minima": [[2.0, 1.0], [-1.0, -2.0]]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic(Task):
+    """The task, and what is known of it in closed form."""
+
+    hessians: np.ndarray  # (clients, d, d)
+    minima: np.ndarray  # (clients, d)
+    objective_weights: np.ndarray  # w_i, they sum to 1
+    start: np.ndarray
+    noise: float
+
+    @property
+    def minimiser(self) -> np.ndarray:
+        """x* = (Σ w_i H_i)⁻¹ Σ w_i H_i x_i*."""
+        w = self.objective_weights
+        total = np.einsum("i,ijk->jk", w, self.hessians)
+        return np.linalg.solve(total, np.einsum("i,ijk,ik->j", w, self.hessians, self.minima))
+
+
+def quadratic(
+    hessians: Any = None,
+    minima: Any = None,
+    noise: float = 0.0,
+    weights: Sequence[float] | None = None,
+    start: Sequence[float] | None = None,
+) -> Quadratic:
+    """A quadratic per client: `hessians` are diagonals (clients, d) or matrices (clients, d, d); without any, Fig. 1's.
+
+    `noise` σ adds N(0, σ²) to every coordinate of every gradient; `weights` are the objective's w_i.
+    """
+    if hessians is None:
+        hessians, minima = FIGURE_1["hessians"], FIGURE_1["minima"]
+    h, m = _checked(hessians, minima)
+    clients, dimension = m.shape
+    w = _checked_weights(weights, clients)
+    x0 = _vector("start", start if start is not None else np.full(dimension, 5.0), dimension)
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ValueError(f"noise must be a finite number at least 0, not {noise!r}")
+
+    def loss(params: Any, batch: Any) -> tuple[Any, Any]:
+        from_minimum = params - batch["minimum"][0]
+        value = 0.5 * from_minimum @ batch["hessian"][0] @ from_minimum
+        if noise:
+            value = value + noise * jax.random.normal(batch["key"], params.shape, params.dtype) @ params
+        return value, {"loss": (value, jnp.ones_like(value))}
+
+    return Quadratic(
+        name="quadratic",
+        init=lambda key: jnp.asarray(x0),
+        loss=loss,
+        metrics=lambda params, batch: loss(params, batch)[1],
+        train=ClientData.from_clients([{"hessian": h[i][None], "minimum": m[i][None]} for i in range(clients)]),
+        batch_size=1,
+        evaluation_batch_size=1,
+        weighting="uniform" if weights is None else "examples",
+        sizes={"examples": w},
+        float64=True,
+        hessians=h,
+        minima=m,
+        objective_weights=w,
+        start=x0,
+        noise=float(noise),
+    )
+
+
+def _checked(hessians: Any, minima: Any) -> tuple[np.ndarray, np.ndarray]:
+    if minima is None:
+        raise ValueError("minima are missing: give one minimum a client, e.g. minima=[[2.0, 1.0], [-1.0, -2.0]]")
+    try:
+        matrices = [np.diag(h) if np.ndim(h) == 1 else np.asarray(h, np.float64) for h in hessians]
+        points = [np.asarray(m, np.float64) for m in minima]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"hessians and minima must be lists of numbers, one entry a client: {error}") from None
+    if not matrices or len(matrices) != len(points):
+        raise ValueError(f"{len(matrices)} hessians and {len(points)} minima: there must be one of each a client")
+    for i, (h, m) in enumerate(zip(matrices, points)):
+        _check_client(i, np.asarray(h, np.float64), m, points[0].size)
+    return np.stack(matrices).astype(np.float64), np.stack(points)
+
+
+def _check_client(i: int, h: np.ndarray, m: np.ndarray, dimension: int) -> None:
+    if not (np.isfinite(h).all() and np.isfinite(m).all()):
+        raise ValueError(f"client {i}: its Hessian and minimum must be finite numbers")
+    if h.ndim != 2 or h.shape[0] != h.shape[1]:
+        raise ValueError(f"client {i}: its Hessian must be a diagonal or a square matrix, not of shape {h.shape}")
+    if m.shape != (h.shape[0],) or m.size != dimension:
+        raise ValueError(
+            f"client {i}: its Hessian is {h.shape[0]} × {h.shape[0]}, its minimum has {m.size} entries, "
+            f"client 0's {dimension}: they must agree"
+        )
+    if not np.allclose(h, h.T, rtol=1e-10, atol=0):
+        raise ValueError(f"client {i}: its Hessian is not symmetric")
+    smallest = np.linalg.eigvalsh(h)[0]
+    if smallest <= 0:
+        raise ValueError(f"client {i}: its Hessian is not positive definite (smallest eigenvalue {smallest:.3g})")
+
+
+def _checked_weights(weights: Sequence[float] | None, clients: int) -> np.ndarray:
+    if weights is None:
+        return np.full(clients, 1.0 / clients)
+    w = _vector("weights", weights, clients)
+    if (w < 0).any() or w.sum() == 0:
+        raise ValueError(f"weights must be at least 0 and not all 0, not {list(weights)}")
+    return w / w.sum()
+
+
+def _vector(name: str, values: Any, length: int) -> np.ndarray:
+    vector = np.asarray(values, np.float64)
+    if vector.shape != (length,) or not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be {length} finite numbers, not {values!r}")
+    return vector

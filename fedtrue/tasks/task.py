@@ -1,0 +1,95 @@
+"""A task: data, model, loss, metrics, and the settings its authors recommend."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedtrue.data.client_data import ClientData
+
+Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be learnt, from whom, and how well.
+
+    A batch is a dict of the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own randomness).
+    """
+
+    name: str
+    init: Callable[[Any], Any]  # key → params
+    loss: Callable[[Any, Any], tuple[Any, Sums]]  # (params, batch) → (scalar to minimise, sums to record)
+    metrics: Callable[[Any, Any], Sums]  # (params, batch) → sums
+    train: ClientData
+    validation: ClientData | None = None
+    test: ClientData | None = None
+    batch_size: int
+    evaluation_batch_size: int = 256
+    cohort: int | None = None  # clients a round; None: all
+    local_epochs: int = 1
+    weighting: str = "examples"
+    sizes: Mapping[str, np.ndarray] = field(default_factory=dict)  # weighting name → one number a client
+    float64: bool = False
+
+    def client_weights(self, weighting: str) -> np.ndarray:
+        """One weight a train client."""
+        if weighting == "uniform":
+            return np.ones(len(self.train))
+        if weighting == "examples" and weighting not in self.sizes:
+            return np.asarray(self.train.sizes, np.float64)
+        if weighting not in self.sizes:
+            raise ValueError(f"task {self.name!r} does not count {weighting}: choose weighting 'examples' or 'uniform'")
+        return np.asarray(self.sizes[weighting], np.float64)
+
+
+def masked_mean(per_example: Any, mask: Any) -> tuple[Any, tuple[Any, Any]]:
+    """Mean over the real examples of a batch, and the (total, count) it came from."""
+    total, count = jnp.sum(per_example * mask), jnp.sum(mask)
+    return total / jnp.maximum(count, 1), (total, count)
+
+
+def from_arrays(
+    clients: Sequence[Mapping[str, Any]],
+    init: Callable[[Any], Any],
+    loss: Callable[[Any, Any], Any],
+    *,
+    metrics: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+    test: Sequence[Mapping[str, Any]] | None = None,
+    name: str = "own",
+    batch_size: int = 32,
+    **settings: Any,
+) -> Task:
+    """A task from plain arrays: one dict of arrays a client, and a loss of ONE example, `loss(params, example)`.
+
+    `metrics(params, example)` returns {name: number}, also for one example; batching and masking are done here.
+    """
+
+    def example_metrics(params: Any, example: Any) -> dict[str, Any]:
+        return {"loss": loss(params, example), **(metrics(params, example) if metrics else {})}
+
+    def examples_of(batch: Any) -> dict[str, Any]:
+        return {column: value for column, value in batch.items() if column not in ("mask", "key")}
+
+    def batch_loss(params: Any, batch: Any) -> tuple[Any, Sums]:
+        per_example = jax.vmap(loss, (None, 0))(params, examples_of(batch))
+        mean, sums = masked_mean(per_example, batch["mask"])
+        return mean, {"loss": sums}
+
+    def batch_metrics(params: Any, batch: Any) -> Sums:
+        values = jax.vmap(example_metrics, (None, 0))(params, examples_of(batch))
+        return {key: masked_mean(value, batch["mask"])[1] for key, value in values.items()}
+
+    return Task(
+        name=name,
+        init=init,
+        loss=batch_loss,
+        metrics=batch_metrics,
+        train=ClientData.from_clients(clients),
+        test=ClientData.from_clients(test) if test is not None else None,
+        batch_size=batch_size,
+        **settings,
+    )
