@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.experimental
 
 
 def float64(wanted: bool = True) -> AbstractContextManager[Any]:
@@ -12,6 +13,4 @@ def float64(wanted: bool = True) -> AbstractContextManager[Any]:
         return nullcontext()
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # JAX before 0.8
-
-    return enable_x64()
+    return getattr(jax.experimental, "enable_x64")()  # noqa: B009 - JAX before 0.8; unknown to newer stubs

@@ -74,14 +74,19 @@ def _float_type(params: Any) -> Any:
     return jnp.result_type(*jax.tree.leaves(params))
 
 
+class Constants(NamedTuple):
+    """What every adaptive optimizer has: P = 1/(√v + ε), v₀, and whether P waits for the next gradient."""
+
+    epsilon: Any
+    initial_accumulator: Any
+    lagged: bool
+
+
 def _adaptive(
     name: str,
     learning_rate: Any,
     accumulate: Callable[[Any, dict[str, Any]], dict[str, Any]],
-    *,
-    epsilon: Any,
-    initial_accumulator: Any,
-    lagged: bool,
+    constants: Constants,
     move: Move | None = None,
     beta1: Any = 0.0,
     accumulator: str = "v",
@@ -91,6 +96,7 @@ def _adaptive(
 
     `accumulate(g, state)` returns what it changes; the state counts its steps, for bias correction.
     """
+    epsilon, initial_accumulator, lagged = constants
     number(f"{name}: epsilon", epsilon)
     number(f"{name}: initial_accumulator", initial_accumulator)
     if lagged and not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0:
@@ -154,8 +160,8 @@ def adagrad(
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": jax.tree.map(lambda v, g: v + g**2, state["v"], g)}
 
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    return _adaptive("adagrad", learning_rate, accumulate, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    return _adaptive("adagrad", learning_rate, accumulate, constants)
 
 
 def rmsprop(
@@ -167,8 +173,8 @@ def rmsprop(
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": _decayed(state["v"], g, beta2)}
 
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    return _adaptive("rmsprop", learning_rate, accumulate, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    return _adaptive("rmsprop", learning_rate, accumulate, constants)
 
 
 def adam(
@@ -186,8 +192,8 @@ def adam(
         return {"v": _decayed(state["v"], g, beta2)}
 
     move = _adam_move("adam", beta1, beta2, bias_correction)
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    return _adaptive("adam", learning_rate, accumulate, move=move, beta1=beta1, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    return _adaptive("adam", learning_rate, accumulate, constants, move, beta1)
 
 
 def yogi(
@@ -205,8 +211,8 @@ def yogi(
         return {"v": jax.tree.map(lambda v, g: v - (1 - beta2) * jnp.sign(v - g**2) * g**2, state["v"], g)}
 
     move = _adam_move("yogi", beta1, beta2, bias_correction)
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    return _adaptive("yogi", learning_rate, accumulate, move=move, beta1=beta1, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    return _adaptive("yogi", learning_rate, accumulate, constants, move, beta1)
 
 
 def amsgrad(
@@ -225,9 +231,9 @@ def amsgrad(
         return {"v": v, "largest": jax.tree.map(jnp.maximum, state["largest"], v)}
 
     move = _adam_move("amsgrad", beta1, beta2, bias_correction)
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    largest = {"accumulator": "largest", "also": lambda params: {"largest": _filled(initial_accumulator)(params)}}
-    return _adaptive("amsgrad", learning_rate, accumulate, move=move, beta1=beta1, **largest, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    largest = lambda params: {"largest": _filled(initial_accumulator)(params)}  # noqa: E731
+    return _adaptive("amsgrad", learning_rate, accumulate, constants, move, beta1, "largest", also=largest)
 
 
 def adabelief(
@@ -246,9 +252,9 @@ def adabelief(
         return {"v": _decayed(state["v"], jax.tree.map(jnp.subtract, g, belief), beta2), "belief": belief}
 
     move = _adam_move("adabelief", beta1, beta2, bias_correction)
-    knobs = dict(epsilon=epsilon, initial_accumulator=initial_accumulator, lagged=lagged)
-    believed = {"also": lambda params: {"belief": _filled(0.0)(params)}}
-    return _adaptive("adabelief", learning_rate, accumulate, move=move, beta1=beta1, **believed, **knobs)
+    constants = Constants(epsilon, initial_accumulator, lagged)
+    belief = lambda params: {"belief": _filled(0.0)(params)}  # noqa: E731
+    return _adaptive("adabelief", learning_rate, accumulate, constants, move, beta1, also=belief)
 
 
 def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:

@@ -51,17 +51,23 @@ def client_work(
 ) -> ClientWork:
     """Algorithm 1's inner loop. `client_state` says where the optimizer's state comes from at the start."""
 
+    traced = correction.needs_trace
+
+    def fresh(params: Any, client: Any) -> dict[str, Any]:
+        return {
+            "optimizer": optimizer.init(params, client),
+            "move": optimizer.move.rest(params),
+            "trace": trace.rest(optimizer, params) if traced else (),
+        }
+
     def first_memory(params: Any, client: Any) -> Any:
-        if client_state != "inherit":
-            return ()
-        return {"optimizer": optimizer.init(params, client), "move": optimizer.move.rest(params)}
+        return fresh(params, client) if client_state == "inherit" else ()
 
     def start(server: ServerState, client: Any, memory: Any, no_sums: Any) -> ClientState:
-        params = server.params
-        fresh = {"optimizer": optimizer.init(params, client), "move": optimizer.move.rest(params)}
-        begin = {"restart": fresh, "sync": {**fresh, "optimizer": server.shared}, "inherit": memory}[client_state]
-        n = trace.init(optimizer, params, fresh["optimizer"]) if correction.needs_trace else ()
-        return ClientState(params, begin["optimizer"], begin["move"], n, no_sums)
+        restart = fresh(server.params, client)
+        begin = {"restart": restart, "sync": {**restart, "optimizer": server.shared}, "inherit": memory}[client_state]
+        n = trace.init(optimizer, server.params, restart["optimizer"], begin["trace"]) if traced else ()
+        return ClientState(server.params, begin["optimizer"], begin["move"], n, no_sums)
 
     def step(state: ClientState, batch: Any, learning_rate: Any) -> ClientState:
         (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
@@ -71,17 +77,18 @@ def client_work(
             jax.tree.map(lambda x, s: x - (learning_rate * s).astype(x.dtype), state.params, move),
             optimizer_state,
             memory,
-            trace.update(optimizer, p, optimizer_state, state.trace) if correction.needs_trace else (),
+            trace.update(optimizer, p, optimizer_state, state.trace) if traced else (),
             jax.tree.map(jnp.add, state.sums, sums),
         )
 
     def finish(server: ServerState, state: ClientState, rate_multiplier: Any) -> ClientOutput:
         pseudo_gradient = jax.tree.map(jnp.subtract, server.params, state.params)
-        n = jax.tree.map(lambda n: rate_multiplier * n, trace.total(state.trace)) if correction.needs_trace else None
+        n = jax.tree.map(lambda n: rate_multiplier * n, trace.total(state.trace)) if traced else None
         contribution = {"correction": correction.send(pseudo_gradient, n)}
         if client_state == "sync":
             contribution["shared"] = state.optimizer
-        memory = {"optimizer": state.optimizer, "move": state.move} if client_state == "inherit" else ()
+        kept = {"optimizer": state.optimizer, "move": state.move, "trace": trace.keep(state.trace) if traced else ()}
+        memory = kept if client_state == "inherit" else ()
         return ClientOutput(contribution, state.sums, all_finite(contribution), memory)
 
     return ClientWork(first_memory, start, step, finish)

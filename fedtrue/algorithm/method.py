@@ -75,14 +75,14 @@ def fedopt(
 
     def init(params: Any) -> ServerState:
         shared = client.init(params, 0) if client_state == "sync" else ()
-        return ServerState(params, optimizer.init(params), shared, jnp.zeros((), jnp.int32))
+        return ServerState(params, optimizer.init(params), shared)
 
     def receive(state: ServerState, sums: WeightedSums) -> tuple[ServerState, Any]:
         mean = aggregation.mean(sums)
         pseudo_gradient = chosen.receive(mean["correction"])
         updates, optimizer_state = optimizer.update(pseudo_gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        stepped = ServerState(params, optimizer_state, mean.get("shared", ()), state.round)
+        stepped = ServerState(params, optimizer_state, mean.get("shared", ()))
         anyone = sums.clients > 0  # a round with nobody left is skipped
         return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), stepped, state), pseudo_gradient
 

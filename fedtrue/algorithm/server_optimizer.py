@@ -22,7 +22,6 @@ class ServerState(NamedTuple):
     params: Any
     optimizer: Any
     shared: Any  # the clients' synchronised optimizer state, () otherwise
-    round: Any
 
 
 def _adaptive(

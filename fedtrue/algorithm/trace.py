@@ -20,9 +20,11 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 class Trace(NamedTuple):
     """A running sum: `total(state)` is N up to the client's own rate multiplier."""
 
-    init: Callable[[ClientOptimizer, Any, Any], Any]  # (optimizer, params, optimizer state) → state
+    rest: Callable[[ClientOptimizer, Any], Any]  # (optimizer, params) → what is kept of a client's past at first
+    init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, kept) → state
     update: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, P, optimizer state, state) → state
     total: Callable[[Any], Any]
+    keep: Callable[[Any], Any]  # state → what a client that inherits its momentum must keep with it
 
 
 def _zero_map(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> Any:
@@ -34,22 +36,24 @@ def _zero_map(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> 
 def exact() -> Trace:
     """N = Σ_k move(1, P_k)."""
 
-    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> Any:
-        ones = linear.identity_like(params)
-        return {"memory": optimizer.move.rest(ones), "total": _zero_map(optimizer, params, optimizer_state)}
+    def rest(optimizer: ClientOptimizer, params: Any) -> Any:
+        return optimizer.move.rest(linear.identity_like(params))
+
+    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, kept: Any) -> Any:
+        return {"memory": kept, "total": _zero_map(optimizer, params, optimizer_state)}
 
     def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any) -> Any:
         ones = linear.identity_like(p)
         step, memory = optimizer.move.step(ones, p, optimizer_state, state["memory"])
         return {"memory": memory, "total": jax.tree.map(jnp.add, state["total"], step)}
 
-    return Trace(init, update, lambda state: state["total"])
+    return Trace(rest, init, update, lambda state: state["total"], lambda state: state["memory"])
 
 
 def paper() -> Trace:
     """M' = β₁ M + (1−β₁) P,  N' = N + M'; bias correction is ignored, as in the authors' code."""
 
-    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> Any:
+    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, kept: Any) -> Any:
         zero = _zero_map(optimizer, params, optimizer_state)
         return {"average": zero, "total": zero}
 
@@ -58,7 +62,7 @@ def paper() -> Trace:
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)
         return {"average": average, "total": jax.tree.map(jnp.add, state["total"], average)}
 
-    return Trace(init, update, lambda state: state["total"])
+    return Trace(lambda optimizer, params: (), init, update, lambda state: state["total"], lambda state: ())
 
 
 TRACES: dict[str, Callable[[], Trace]] = {"exact": exact, "paper": paper}

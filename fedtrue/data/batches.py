@@ -86,3 +86,16 @@ def on_device(columns: Mapping[str, Any]) -> dict[str, Any]:
         return jnp.asarray(np.asarray(column))
 
     return {name: put(column) for name, column in columns.items()}
+
+
+def device_rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+    """Some rows of columns that stay on the host (or on disk), as `batch_at` would hand them to a loss."""
+
+    def take(column: Any) -> Any:
+        if isinstance(column, Ragged):
+            lengths = np.asarray(column.splits[rows + 1]) - np.asarray(column.splits[rows])
+            mask = np.arange(column.width) < lengths[:, None]
+            return {"values": jnp.asarray(column.padded(rows)), "mask": jnp.asarray(mask)}
+        return jnp.asarray(np.asarray(column[rows]))
+
+    return {name: take(column) for name, column in columns.items()}

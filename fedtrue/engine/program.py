@@ -1,7 +1,7 @@
 """The compiled program: many rounds, each a cohort trained on lanes.
 
 Between two moments at which some lane takes up its next client, all lanes step together in one loop without a branch;
-at such a moment the finished lanes deposit their outputs into the weighted sums and start anew from the server's params.
+at such a moment the finished lanes deposit their outputs into the weighted sums and start anew from the server.
 Memory is lanes × (params + optimizer state + trace), whatever the cohort.
 """
 
@@ -82,42 +82,44 @@ def initial_state(method: Method, loss: Callable[..., Any], params: Any, clients
     return State(method.init(params), jax.vmap(lambda client: first_memory(params, client))(jnp.arange(clients)))
 
 
-def rounds_program(
-    method: Method, loss: Callable[..., Any], shape: Shape, mesh: Mesh | None = None
-) -> Callable[..., tuple[State, RoundInfo]]:
-    """`run(federation, seed, state, count, infos)` → state and infos after `count` rounds (at most `len(infos)`)."""
+def one_round(
+    method: Method,
+    loss: Callable[..., Any],
+    shape: Shape,
+    mesh: Mesh | None,
+    federation: Federation,
+    seed: Any,
+    round_index: Any,
+    state: State,
+) -> tuple[State, RoundInfo]:
+    """Sample, then each phase: clients on lanes → weighted sums → server."""
+    server, memory = state
+    sampling_key = jax.random.fold_in(round_key(seed, round_index), SAMPLING)
+    chosen = method.sample(sampling_key, federation.sampling_sizes, shape.cohort)
+    plan = pack(federation.steps[chosen], shape.lanes)
+    learning_rate = method.learning_rate(round_index)
+    for phase in method.phases:
+        cohort = _gather_cohort(federation, memory, chosen, seed, round_index, shape)
+        work = phase.work(loss)
+        sums, kept = _train(work, federation.columns, server, cohort, plan, learning_rate, loss, shape, mesh)
+        server, pseudo_gradient = phase.receive(server, sums)
+        memory = jax.tree.map(lambda everyone, rows: everyone.at[chosen].set(rows), memory, kept)
+    norm = _norm(pseudo_gradient)
+    info = RoundInfo(chosen, plan.steps, sums.sums, sums.clients, sums.dropped, norm, idle_steps(plan))
+    return State(server, memory), info
 
-    def one_round(federation: Federation, seed: Any, state: State) -> tuple[State, RoundInfo]:
-        server, memory = state
-        sampling_key = jax.random.fold_in(round_key(seed, server.round), SAMPLING)
-        chosen = method.sample(sampling_key, federation.sampling_sizes, shape.cohort)
-        plan = pack(federation.steps[chosen], shape.lanes)
-        learning_rate = method.learning_rate(server.round)
-        for phase in method.phases:
-            cohort = _gather_cohort(federation, memory, chosen, seed, server.round, shape)
-            work = phase.work(loss)
-            sums, kept = _train(work, federation.columns, server, cohort, plan, learning_rate, loss, shape, mesh)
-            server, pseudo_gradient = phase.receive(server, sums)
-            memory = jax.tree.map(lambda all_rows, rows: all_rows.at[chosen].set(rows), memory, kept)
-        info = RoundInfo(
-            chosen, plan.steps, sums.sums, sums.clients, sums.dropped, _norm(pseudo_gradient), idle_steps(plan)
-        )
-        return State(server._replace(round=server.round + 1), memory), info
 
-    def run(federation: Federation, seed: Any, state: State, count: Any, infos: RoundInfo) -> tuple[State, RoundInfo]:
-        def body(r: Any, carry: Any) -> Any:
-            state, infos = carry
-            state, info = one_round(federation, seed, state)
-            return state, jax.tree.map(lambda rows, row: rows.at[r].set(row), infos, info)
+def many_rounds(
+    step: Callable[[Any, State], tuple[State, RoundInfo]], first_round: Any, count: Any, state: State, infos: RoundInfo
+) -> tuple[State, RoundInfo]:
+    """`count` rounds from `first_round` on, in one loop; `infos` is a buffer with at least `count` rows."""
 
-        return jax.lax.fori_loop(0, count, body, (state, infos))
+    def body(r: Any, carry: Any) -> Any:
+        state, infos = carry
+        state, info = step(first_round + r, state)
+        return state, jax.tree.map(lambda rows, row: rows.at[r].set(row), infos, info)
 
-    def empty_infos(federation: Federation, seed: Any, state: State, rounds: int) -> RoundInfo:
-        one = jax.eval_shape(one_round, federation, seed, state)[1]
-        return jax.tree.map(lambda leaf: jnp.zeros((rounds, *leaf.shape), leaf.dtype), one)
-
-    run.empty_infos = empty_infos  # type: ignore[attr-defined]
-    return run
+    return jax.lax.fori_loop(0, count, body, (state, infos))
 
 
 def _gather_cohort(

@@ -1,6 +1,7 @@
 """A federation on this machine's devices: everything placed, one program compiled, rounds run on demand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,35 +11,41 @@ from jax.sharding import Mesh
 
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
-from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, rounds_program
+from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round
 from fedtrue.tasks.task import Task
 
 ROUNDS_PER_DISPATCH = 1024  # at most; the buffer of round infos has this length
 
 
 class Simulation:
-    """`state = simulation.start(params)`, then `state, infos = simulation.run(state, rounds)` as often as wanted."""
+    """`state = simulation.start()`, then `state, infos = simulation.run(state, first_round, rounds)`, again and again.
+
+    With a `grid` (a tree of arrays with a leading axis of cells) `method` is a function of one cell's values, and all
+    cells train together in one program: states and infos get the cells as their leading axis.
+    """
 
     def __init__(
         self,
         task: Task,
-        method: Method,
+        method: Method | Callable[[Any], Method],
         *,
+        grid: Any = None,
         seed: int = 0,
         cohort: int | None = None,
         local_steps: int | Sequence[int] | None = None,
         rate_multipliers: Sequence[float] | None = None,
         lanes: int | None = None,
     ):
-        clients = len(task.train)
-        self.task, self.method, self.seed = task, method, seed
+        self.task, self.seed, self.grid = task, seed, grid
+        self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
         steps = _local_steps(task, local_steps)
-        chosen_cohort = _cohort_size(cohort if cohort is not None else task.cohort, clients)
-        multipliers = _rate_multipliers(rate_multipliers, clients)
-        weights = task.client_weights(method.weighting or task.weighting)
+        chosen_cohort = _cohort_size(cohort if cohort is not None else task.cohort, len(task.train))
+        if lanes is not None and lanes < 1:
+            raise ValueError(f"lanes must be at least 1, not {lanes}")
         devices = jax.local_devices()
         per_device = lanes or default_lanes(chosen_cohort, len(devices))
         used = devices[: max(1, min(len(devices), chosen_cohort // per_device))]
+        self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
         self.shape = Shape(
             cohort=chosen_cohort,
             lanes=per_device * len(used),
@@ -46,32 +53,63 @@ class Simulation:
             largest_client=int(task.train.sizes.max()),
             epochs=int(np.max(-(-steps // steps_per_epoch(task.train.sizes, task.batch_size)))),
         )
-        real = jnp.result_type(float)
-        self.federation = Federation(
-            on_device(task.train.columns),
-            jnp.asarray(task.train.starts, jnp.int32),
-            jnp.asarray(task.train.sizes, jnp.int32),
-            jnp.asarray(steps, jnp.int32),
-            jnp.asarray(multipliers, real),
-            jnp.asarray(weights, real),
-            jnp.asarray(task.client_weights("examples"), real),
-        )
-        mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
-        run = rounds_program(method, task.loss, self.shape, mesh)
-        self._empty_infos = run.empty_infos  # type: ignore[attr-defined]
-        self._run = jax.jit(run, donate_argnums=(2, 4))
+        self.federation = _federation(task, self._weighting(), steps, rate_multipliers)
+        self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))
+        self._empty_infos = jax.jit(self._cells(self._empty_infos_of_cell))
 
     def start(self) -> State:
         """The state before round 0."""
         params = self.task.init(jax.random.key(self.seed))
-        return initial_state(self.method, self.task.loss, params, len(self.task.train))
+        clients = len(self.task.train)
+        return self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))()
 
-    def run(self, state: State, rounds: int) -> tuple[State, RoundInfo]:
-        """`rounds` more rounds in one dispatch (at most ROUNDS_PER_DISPATCH), and what people look at, as NumPy."""
+    def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
+        """`rounds` more rounds in one dispatch (at most ROUNDS_PER_DISPATCH), and what people look at."""
+        infos = self._empty_infos(self.federation, state)
+        state, infos = self._run(self.federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
+        rows = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
+        return state, jax.tree.map(lambda leaf: np.asarray(leaf[rows]), infos)
+
+    def _run_cell(
+        self, cell: Any, federation: Federation, first_round: Any, rounds: Any, state: State, infos: RoundInfo
+    ) -> tuple[State, RoundInfo]:
+        return many_rounds(self._round_of_cell(cell, federation), first_round, rounds, state, infos)
+
+    def _round_of_cell(self, cell: Any, federation: Federation) -> Callable[[Any, State], tuple[State, RoundInfo]]:
         seed = jnp.uint32(self.seed)
-        infos = self._empty_infos(self.federation, seed, state, ROUNDS_PER_DISPATCH)
-        state, infos = self._run(self.federation, seed, state, jnp.int32(rounds), infos)
-        return state, jax.tree.map(lambda leaf: np.asarray(leaf[:rounds]), infos)
+        return partial(one_round, self.method_of(cell), self.task.loss, self.shape, self.mesh, federation, seed)
+
+    def _empty_infos_of_cell(self, cell: Any, federation: Federation, state: State) -> RoundInfo:
+        shapes = jax.eval_shape(self._round_of_cell(cell, federation), jnp.int32(0), state)[1]
+        return jax.tree.map(lambda leaf: jnp.zeros((ROUNDS_PER_DISPATCH, *leaf.shape), leaf.dtype), shapes)
+
+    def _cells(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function(cell, …)` over the grid's cells; states and infos have the cells as an axis, all else is shared."""
+        if self.grid is None:
+            return partial(function, None)
+
+        def over_cells(*arguments: Any) -> Any:
+            axes = [0 if isinstance(argument, State | RoundInfo) else None for argument in arguments]
+            return jax.vmap(function, (0, *axes))(self.grid, *arguments)
+
+        return over_cells
+
+    def _weighting(self) -> str:
+        cell = None if self.grid is None else jax.tree.map(lambda values: values[0], self.grid)
+        return self.method_of(cell).weighting or self.task.weighting
+
+
+def _federation(task: Task, weighting: str, steps: np.ndarray, rate_multipliers: Sequence[float] | None) -> Federation:
+    real = jnp.result_type(float)
+    return Federation(
+        on_device(task.train.columns),
+        jnp.asarray(task.train.starts, jnp.int32),
+        jnp.asarray(task.train.sizes, jnp.int32),
+        jnp.asarray(steps, jnp.int32),
+        jnp.asarray(_rate_multipliers(rate_multipliers, len(task.train)), real),
+        jnp.asarray(task.client_weights(weighting), real),
+        jnp.asarray(task.client_weights("examples"), real),
+    )
 
 
 def default_lanes(cohort: int, devices: int) -> int:

@@ -59,7 +59,7 @@ def train(
         state, infos, done, dispatch, skipped = simulation.start(), [], 0, 1, 0
         while done < rounds and skipped < PATIENCE:
             began = time.perf_counter()
-            state, info = simulation.run(state, min(dispatch, rounds - done))
+            state, info = simulation.run(state, done, min(dispatch, rounds - done))
             infos.append(info)
             done += len(info.clients)
             skipped = _say_skipped(info.clients, done, skipped)

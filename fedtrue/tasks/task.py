@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,14 @@ import numpy as np
 from fedtrue.data.client_data import ClientData
 
 Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
+
+
+class Rates(NamedTuple):
+    """Hyper-parameters someone found best, as numbers (the paper prints their logarithms)."""
+
+    client: float
+    server: float
+    server_epsilon: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +41,11 @@ class Task:
     local_epochs: int = 1
     weighting: str = "examples"
     sizes: Mapping[str, np.ndarray] = field(default_factory=dict)  # weighting name → one number a client
+    rounds: int = 1500
+    recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False
+    source: str = ""  # one line: which data this is
+    render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
 
     def client_weights(self, weighting: str) -> np.ndarray:
         """One weight a train client."""

@@ -1,0 +1,175 @@
+"""Built once, opened many times: folders keyed by what they were made from.
+
+A folder appears under its name only when it is complete, by renaming. Whoever builds holds a lock, which the system
+lets go when the process ends in any way; so a half-made folder whose lock is free belongs to nobody and is removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedtrue.data import columns
+from fedtrue.data.client_data import ClientData
+
+LAYOUT = 1  # raised when the files inside a folder change their meaning
+META = "meta.json"
+PARTIAL = ".partial"
+FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK_BYTES = 256, 1 << 16  # 16 MiB: read in milliseconds, and whole files below that
+
+
+def cache_root() -> Path:
+    """`$FEDTRUE_CACHE`, else the user's cache folder."""
+    if configured := os.environ.get("FEDTRUE_CACHE"):
+        return Path(configured)
+    try:
+        import platformdirs
+    except ImportError:
+        return Path.home() / ".cache" / "fedtrue"
+    return Path(platformdirs.user_cache_dir("fedtrue"))
+
+
+def cached(
+    name: str,
+    sources: Sequence[Path],
+    version: int,
+    settings: dict[str, Any],
+    schema: columns.Schema,
+    examples: Callable[[], Iterable[columns.Example]],
+    progress: Callable[[int], None] | None = None,
+) -> ClientData:
+    """The client data that `examples` yields, converted on the first call and memory-mapped from then on.
+
+    `examples` yields (client id, {column: value}) in the source's order; clients may come interleaved. A change in
+    `version`, `settings`, `schema` or any source file leads to a new conversion.
+    """
+    key = {"version": version, "settings": settings, "columns": columns.describe(schema)}
+    folder = cached_folder(name, sources, key, lambda folder: columns.write(folder, schema, examples(), progress))
+    return columns.open_columns(folder, schema)
+
+
+def cached_folder(
+    name: str, sources: Sequence[Path], key: dict[str, Any], build: Callable[[Path], dict[str, Any]]
+) -> Path:
+    """The folder that `build` fills from the sources, built if it is not there or damaged.
+
+    What `build` returns is kept in the folder's meta.json, beside the key and the size of every file.
+    """
+    key = {"layout": LAYOUT, "name": name, **key, "sources": [source_identity(Path(source)) for source in sources]}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    root = cache_root()
+    folder = root / f"{name}-{digest[:16]}"
+    if is_intact(folder):
+        return folder
+    with _cure_named(root):
+        (root / ".locks").mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            if not is_intact(folder):  # else another process built it while this one waited
+                _remove_abandoned(root)
+                _build(folder, key, build)
+    return folder
+
+
+def source_identity(path: Path) -> dict[str, Any]:
+    """What tells one source file from another, wherever it lies: name, size, time of change, sampled bytes."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        message = "the source file is not there: check the path or FEDTRUE_DATA"
+        raise FileNotFoundError(errno.ENOENT, message, str(path)) from None
+    return {
+        "file": path.name,
+        "bytes": status.st_size,
+        "changed_ns": status.st_mtime_ns,
+        "sample_sha256": _sample_sha256(path, status.st_size),
+    }
+
+
+def _sample_sha256(path: Path, size: int) -> str:
+    """Blocks spread evenly over the file, first and last included; the whole file if it is small."""
+    blocks = min(FINGERPRINT_BLOCKS, -(-size // FINGERPRINT_BLOCK_BYTES))
+    last_start = max(size - FINGERPRINT_BLOCK_BYTES, 0)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in range(blocks):
+            file.seek(last_start * block // max(blocks - 1, 1))
+            digest.update(file.read(FINGERPRINT_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether every file is there in the size it was written with."""
+    try:
+        file_bytes = json.loads((folder / META).read_text())["files"]
+        return all((folder / name).stat().st_size == expected for name, expected in file_bytes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, Any]]) -> None:
+    partial = folder.with_name(folder.name + PARTIAL)
+    _discard(partial)  # of a builder that was killed: we hold its lock
+    if folder.exists():
+        folder.rename(partial)  # damaged; renamed first, so that nobody opens it half-removed
+        _discard(partial)
+    partial.mkdir()
+    try:
+        counts = build(partial)
+        file_bytes = {path.name: path.stat().st_size for path in sorted(partial.iterdir())}
+        meta = {**key, **counts, "files": file_bytes}
+        (partial / META).write_text(json.dumps(meta, indent=1, sort_keys=True))
+        for path in (*partial.iterdir(), partial):
+            _sync(path)
+        partial.rename(folder)
+        _sync(folder.parent)
+    except BaseException:
+        _discard(partial)
+        raise
+
+
+@contextmanager
+def _locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Holds the folder's lock; BlockingIOError if another process does and `wait` is false."""
+    with (folder.parent / ".locks" / folder.name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Removes half-made folders whose builder is gone, which is to say that its lock is free."""
+    for partial in root.glob(f"*{PARTIAL}"):
+        with suppress(BlockingIOError), _locked(partial.with_suffix(""), wait=False):
+            _discard(partial)
+
+
+def _discard(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _cure_named(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        closed = error.errno in (errno.EACCES, errno.EROFS) and str(error.filename or "").startswith(str(root))
+        if not full and not closed:
+            raise
+        cure = f"free some space there or set FEDTRUE_CACHE to another folder (now {root})"
+        raise OSError(error.errno, f"cannot write the cache: {error.strerror}; {cure}") from error

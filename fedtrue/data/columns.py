@@ -1,0 +1,311 @@
+"""Columns on disk: examples stream in, one memory-mapped array a column comes out, each client's rows together.
+
+Memory stays bounded whatever the number of examples: rows are written a chunk at a time, and when the clients
+came interleaved, the rows are moved a chunk at a time too. Only the clients' names and counts are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from fedtrue.data.client_data import ClientData, ClientIds, Column, Ragged
+
+T = TypeVar("T")
+Example = tuple[str, Mapping[str, Any]]  # (client id, column → value)
+
+CHUNK_EXAMPLES = 512  # written at once; few enough to stay in the processor's cache
+MOVED_EXAMPLES = 32768  # moved at once, when clients came interleaved,
+MOVED_BYTES = 32 << 20  # and no more than this, counted in rows of mean size
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A column whose examples all have one shape; () for a number an example."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A column of 1-d rows of different length."""
+
+    dtype: Any
+
+
+Schema = Mapping[str, Fixed | Varying]
+
+
+def describe(schema: Schema) -> dict[str, dict]:
+    """The schema as JSON, and a ValueError for a column that could not be a file name."""
+    for name in schema:
+        if not name.isidentifier():
+            raise ValueError(f"column name {name!r} is not a plain word: use letters, digits and _")
+    return {
+        name: {"dtype": np.dtype(kind.dtype).str, "shape": list(kind.shape) if isinstance(kind, Fixed) else None}
+        for name, kind in schema.items()
+    }
+
+
+def write(folder: Path, schema: Schema, examples: Iterable[Example], progress: Callable[[int], None] | None) -> dict:
+    """Writes every example into `folder`; returns the counts. `progress` hears the number of examples so far."""
+    describe(schema)
+    code_of_client: dict[str, int] = {}
+    codes = NpyStream(folder / "codes.npy", np.uint32)
+    writers = {name: _writer(folder, name, kind) for name, kind in schema.items()}
+    try:
+        for chunk in _chunks(examples, CHUNK_EXAMPLES):
+            codes.append(np.array([code_of_client.setdefault(client, len(code_of_client)) for client, _ in chunk]))
+            for name, writer in writers.items():
+                writer.append(_values(chunk, name))
+            if progress:
+                progress(codes.rows)
+    finally:
+        for stream in (codes, *writers.values()):
+            stream.close()
+    if not codes.rows:
+        raise ValueError("the source holds no examples")
+    _write_clients(folder, schema, code_of_client)
+    return {"clients": len(code_of_client), "examples": codes.rows}
+
+
+def open_columns(folder: Path, schema: Schema) -> ClientData:
+    """The data in `folder`: reads the clients' starts and sizes, maps everything else."""
+    id_splits = _open(folder / "client_ids.splits.npy")
+    return ClientData(
+        columns={name: _open_column(folder, name, kind) for name, kind in schema.items()},
+        starts=np.load(folder / "starts.npy"),
+        sizes=np.load(folder / "sizes.npy"),
+        client_ids=ClientIds(_open(folder / "client_ids.utf8.npy"), id_splits[:-1], id_splits[1:]),
+    )
+
+
+def _open_column(folder: Path, name: str, kind: Fixed | Varying) -> Column:
+    if isinstance(kind, Fixed):
+        return _open(folder / f"{name}.npy")
+    width = int(np.load(folder / f"{name}.width.npy"))
+    return Ragged(_open(folder / f"{name}.values.npy"), _open(folder / f"{name}.splits.npy"), width)
+
+
+def _open(path: Path, mode: Literal["r", "r+"] = "r") -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode=mode)
+    except ValueError:
+        empty = np.load(path)  # the system maps no array of zero bytes
+        if empty.size:
+            raise
+        return empty
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def _values(chunk: list[Example], name: str) -> list:
+    try:
+        return [example[name] for _, example in chunk]
+    except KeyError:
+        client, example = next((client, example) for client, example in chunk if name not in example)
+        raise ValueError(f"an example of client {client!r} has no {name!r}, only {sorted(example)}") from None
+
+
+class NpyStream:
+    """A .npy file written front to back; the number of rows in its header is filled in at the end."""
+
+    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
+        self.dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
+        self._file = path.open("wb")
+        self._header_bytes = self._write_header()
+
+    def append(self, rows: np.ndarray) -> None:
+        self._file.write(rows.astype(self.dtype, copy=False).tobytes())
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        if self._write_header() != self._header_bytes:  # NumPy leaves room for any number of rows
+            raise RuntimeError(f"the header of {self._file.name} grew while it was written")
+        self._file.close()
+
+    def _write_header(self) -> int:
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        return self._file.tell()
+
+
+class FixedWriter:
+    def __init__(self, folder: Path, name: str, kind: Fixed):
+        self._name, self._kind = name, kind
+        self._stream = NpyStream(folder / f"{name}.npy", kind.dtype, kind.shape)
+
+    def append(self, values: list) -> None:
+        rows = _exactly(self._name, _stacked(self._name, values), self._kind.dtype)
+        if rows.size != len(values) * int(np.prod(self._kind.shape)):
+            raise ValueError(f"column {self._name!r} has an example of shape {rows.shape[1:]}, not {self._kind.shape}")
+        self._stream.append(rows.reshape(len(values), *self._kind.shape))
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class VaryingWriter:
+    def __init__(self, folder: Path, name: str, kind: Varying):
+        self._name, self._kind, self._width = name, kind, 0
+        self._width_path = folder / f"{name}.width.npy"
+        self._values = NpyStream(folder / f"{name}.values.npy", kind.dtype)
+        self._splits = NpyStream(folder / f"{name}.splits.npy", np.int64)
+        self._splits.append(np.zeros(1, np.int64))
+
+    def append(self, values: list) -> None:
+        rows = [np.asarray(row) for row in values]
+        if any(row.ndim != 1 for row in rows):
+            raise ValueError(
+                f"column {self._name!r} has an example that is not a 1-d row: declare it Fixed, or flatten it"
+            )
+        lengths = np.array([len(row) for row in rows])
+        self._splits.append(self._values.rows + np.cumsum(lengths))
+        self._values.append(_exactly(self._name, np.concatenate(rows), self._kind.dtype))
+        self._width = max(self._width, int(lengths.max()))
+
+    def close(self) -> None:
+        self._values.close()
+        self._splits.close()
+        np.save(self._width_path, self._width)
+
+
+def _writer(folder: Path, name: str, kind: Fixed | Varying) -> FixedWriter | VaryingWriter:
+    return FixedWriter(folder, name, kind) if isinstance(kind, Fixed) else VaryingWriter(folder, name, kind)
+
+
+def _stacked(name: str, values: list) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"column {name!r} has examples of different shape: declare it Varying, or pad them") from None
+
+
+def _exactly(name: str, values: np.ndarray, dtype: Any) -> np.ndarray:
+    """The values in the column's dtype; an integer or string that would not survive is an error, not a wrap-around."""
+    converted = values.astype(dtype)
+    if converted.dtype.kind in "iubSU" and not np.array_equal(converted, values):
+        raise ValueError(f"column {name!r} has a value that {converted.dtype} cannot hold: choose a wider dtype")
+    return converted
+
+
+def _write_clients(folder: Path, schema: Schema, code_of_client: dict[str, int]) -> None:
+    """Clients in the order of their names, each with its rows together, in the order they came."""
+    names = sorted(code_of_client)
+    rank_of_code = np.empty(len(names), np.int64)
+    rank_of_code[[code_of_client[name] for name in names]] = np.arange(len(names))
+    starts, sizes, together = _layout(folder / "codes.npy", rank_of_code)
+    if not together:
+        starts = np.cumsum(sizes) - sizes
+        _write_destinations(folder, rank_of_code, starts)
+        for name, kind in schema.items():
+            _move_fixed(folder, f"{name}.npy") if isinstance(kind, Fixed) else _move_varying(folder, name)
+        (folder / "destinations.npy").unlink()
+    (folder / "codes.npy").unlink()
+    np.save(folder / "starts.npy", starts)
+    np.save(folder / "sizes.npy", sizes)
+    ids = ClientIds.from_names(names)
+    np.save(folder / "client_ids.utf8.npy", ids.utf8)
+    np.save(folder / "client_ids.splits.npy", np.concatenate([[0], ids.stops]))
+
+
+def _layout(codes_path: Path, rank_of_code: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """(first row of each client, its number of rows, whether every client's rows are already together)."""
+    clients = len(rank_of_code)
+    starts, sizes = np.full(clients, np.iinfo(np.int64).max), np.zeros(clients, np.int64)
+    runs, previous_rank = 0, -1
+    for begin, end in _row_chunks(len(_open(codes_path))):
+        ranks = rank_of_code[_open(codes_path)[begin:end]]
+        np.minimum.at(starts, ranks, np.arange(begin, end))
+        np.add.at(sizes, ranks, 1)
+        runs += int(np.count_nonzero(np.diff(ranks, prepend=previous_rank)))
+        previous_rank = ranks[-1]
+    return starts, sizes, runs == clients
+
+
+def _row_chunks(rows: int, bytes_per_row: float = 1) -> Iterator[tuple[int, int]]:
+    """(begin, end) of pieces small enough to hold and to scatter."""
+    step = max(1, min(MOVED_EXAMPLES, int(MOVED_BYTES / max(bytes_per_row, 1))))
+    for begin in range(0, rows, step):
+        yield begin, min(begin + step, rows)
+
+
+# Moving rows. The maps are opened anew for every chunk: pages of a map count as resident until it is closed, and a
+# scattered chunk may touch one page a row.
+
+
+def _write_destinations(folder: Path, rank_of_code: np.ndarray, starts: np.ndarray) -> None:
+    """The row each example moves to: behind the earlier ones of its client."""
+    next_row = starts.copy()
+    stream = NpyStream(folder / "destinations.npy", np.int64)
+    for begin, end in _row_chunks(len(_open(folder / "codes.npy"))):
+        ranks = rank_of_code[_open(folder / "codes.npy")[begin:end]]
+        by_client = np.argsort(ranks, kind="stable")
+        present, firsts, counts = np.unique(ranks[by_client], return_index=True, return_counts=True)
+        destinations = np.empty(len(ranks), np.int64)
+        destinations[by_client] = np.arange(len(ranks)) + np.repeat(next_row[present] - firsts, counts)
+        next_row[present] += counts
+        stream.append(destinations)
+    stream.close()
+
+
+def _move_fixed(folder: Path, file_name: str) -> None:
+    source, moved = folder / file_name, folder / f"{file_name}.moved"
+    array = _open(source)
+    _create_like(moved, array)
+    for begin, end in _row_chunks(len(array), array.nbytes / len(array)):
+        destinations = _open(folder / "destinations.npy")[begin:end]
+        _open(moved, "r+")[destinations] = _open(source)[begin:end]
+    moved.replace(source)
+
+
+def _move_varying(folder: Path, name: str) -> None:
+    splits_path, values_path = folder / f"{name}.splits.npy", folder / f"{name}.values.npy"
+    moved_splits_path, moved_values_path = folder / f"{name}.splits.moved", folder / f"{name}.values.moved"
+    _write_moved_splits(folder, splits_path, moved_splits_path)
+    values = _open(values_path)
+    _create_like(moved_values_path, values)
+    rows = len(_open(splits_path)) - 1
+    for begin, end in _row_chunks(rows, values.nbytes / rows):
+        splits = _open(splits_path)[begin : end + 1]
+        lengths = np.diff(splits)
+        first_targets = _open(moved_splits_path)[_open(folder / "destinations.npy")[begin:end]]
+        targets = np.repeat(first_targets - splits[:-1], lengths) + np.arange(splits[0], splits[-1])
+        _open(moved_values_path, "r+")[targets] = _open(values_path)[splits[0] : splits[-1]]
+    moved_splits_path.replace(splits_path)
+    moved_values_path.replace(values_path)
+
+
+def _write_moved_splits(folder: Path, splits_path: Path, moved_splits_path: Path) -> None:
+    """Each row's length goes to its new place, one to the right; then running sums, in place, make splits of them."""
+    splits = _open(splits_path)
+    _create_like(moved_splits_path, splits)
+    for begin, end in _row_chunks(len(splits) - 1):
+        destinations = _open(folder / "destinations.npy")[begin:end]
+        _open(moved_splits_path, "r+")[destinations + 1] = np.diff(_open(splits_path)[begin : end + 1])
+    total = 0
+    for begin, end in _row_chunks(len(splits)):
+        chunk = _open(moved_splits_path, "r+")[begin:end]
+        chunk[:] = total + np.cumsum(chunk)
+        total = int(chunk[-1])
+
+
+def _create_like(path: Path, array: np.ndarray) -> None:
+    """A file of zeros, sparse until written."""
+    stream = NpyStream(path, array.dtype, array.shape[1:])
+    stream.rows = len(array)
+    stream.close()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + array.nbytes)

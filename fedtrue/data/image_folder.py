@@ -1,0 +1,114 @@
+"""Images in folders named after their class, `[<split>/]<class>/<name>.jpg`, on disk or in a tar archive."""
+
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from fedtrue.data.compressed import damaged, open_binary
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One image, not decoded."""
+
+    name: str
+    class_name: str
+    content: Callable[[], bytes]
+
+
+def read(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(class name, {image (h, w, 3) uint8, label}) in the order of sorted names, a folder's and an archive's alike.
+
+    Labels number the sorted class names of the split. The classes stand in for clients: for others, collect the
+    arrays and divide them with `fedtrue.data.partition`.
+    """
+    with open_entries(Path(path), split) as entries:
+        labels = {name: label for label, name in enumerate(sorted({entry.class_name for entry in entries}))}
+        for entry in entries:
+            image = _decode(f"{path}, {entry.name}", entry.content())
+            yield entry.class_name, {"image": image, "label": labels[entry.class_name]}
+
+
+@contextmanager
+def open_entries(path: Path, split: str | None = None) -> Iterator[list[Entry]]:
+    """The images of one split, sorted by name, to be decoded or only counted while the context is open."""
+    if path.is_dir():
+        yield _of_split(path, _folder_entries(path), split)
+    else:
+        with _random_access_tar(path) as archive:
+            yield _of_split(path, _tar_entries(archive), split)
+
+
+def _folder_entries(root: Path) -> list[Entry]:
+    files = [(file.relative_to(root).as_posix(), file) for file in root.rglob("*") if file.is_file()]
+    return [_entry(name, file.read_bytes) for name, file in files if _is_image(name)]
+
+
+def _tar_entries(archive: tarfile.TarFile) -> list[Entry]:
+    members = [member for member in archive.getmembers() if member.isfile() and _is_image(member.name)]
+    return [_entry(member.name, _member_reader(archive, member)) for member in members]
+
+
+def _entry(name: str, content: Callable[[], bytes]) -> Entry:
+    return Entry(name.removeprefix("./"), PurePosixPath(name).parent.name, content)
+
+
+def _member_reader(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], bytes]:
+    def content() -> bytes:
+        stream = archive.extractfile(member)
+        assert stream is not None  # members are files, see _tar_entries
+        return stream.read()
+
+    return content
+
+
+def _is_image(name: str) -> bool:
+    inner = PurePosixPath(name)
+    return inner.suffix.lower() in IMAGE_SUFFIXES and bool(inner.parent.name)
+
+
+def _of_split(path: Path, entries: list[Entry], split: str | None) -> list[Entry]:
+    splits = sorted({PurePosixPath(entry.name).parent.parent.name for entry in entries} - {""})
+    if not entries:
+        raise ValueError(f"{path} holds no <class>/<name>.jpg: give a folder or tar of class folders")
+    if split is None and len(splits) > 1:
+        raise ValueError(f"{path} holds the splits {', '.join(splits)}: choose one of them")
+    if split is not None and split not in splits:
+        raise ValueError(f"{path} holds no split {split!r}: choose {', '.join(splits) or 'none, it has no splits'}")
+    chosen = [entry for entry in entries if split in (None, PurePosixPath(entry.name).parent.parent.name)]
+    return sorted(chosen, key=lambda entry: entry.name)
+
+
+@contextmanager
+def _random_access_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """The archive, unpacked from its compression into a temporary file: sorted order then needs no rewinding."""
+    with tempfile.TemporaryFile(prefix="fedtrue-tar-") as unpacked:
+        with open_binary(path) as stream:
+            shutil.copyfileobj(stream, unpacked)
+        unpacked.seek(0)
+        try:
+            with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+                yield archive
+        except tarfile.TarError as error:
+            raise damaged(path, f"no readable tar archive, {error}") from error
+
+
+def _decode(place: str, content: bytes) -> np.ndarray:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return np.asarray(image.convert("RGB"))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else error
+        raise damaged(place, str(reason)) from error

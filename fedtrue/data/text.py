@@ -1,0 +1,36 @@
+"""Sentences as rows of word ids, laid out as in the paper: 0 pads, words from 1, then unknown, begin, end."""
+
+from collections.abc import Mapping, Sequence
+
+PAD = 0
+
+
+def index_of(words: Sequence[str]) -> dict[bytes, int]:
+    """word → id, most frequent first: 1 … V. Words are bytes, as the files hold them, so none is ever decoded."""
+    return {word.encode(): word_id for word_id, word in enumerate(words, start=1)}
+
+
+def unknown_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    return len(vocabulary_index) + 1
+
+
+def begin_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    return len(vocabulary_index) + 2
+
+
+def end_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    return len(vocabulary_index) + 3
+
+
+def encode_sentence(words: Sequence[bytes], vocabulary_index: Mapping[bytes, int], length: int) -> list[int]:
+    """[begin, at most `length` word ids, end if there is room, pads]: always `length + 1` ids.
+
+    >>> encode_sentence([b"the", b"zebra"], {b"the": 1, b"a": 2}, length=4)
+    [4, 1, 3, 5, 0]
+    """
+    unknown, word_id = unknown_id(vocabulary_index), vocabulary_index.get
+    ids = [begin_id(vocabulary_index), *[word_id(word, unknown) for word in words[:length]]]
+    if len(ids) <= length:
+        ids.append(end_id(vocabulary_index))
+        ids += [PAD] * (length + 1 - len(ids))
+    return ids

@@ -1,0 +1,149 @@
+"""TFF's SQLite files: `shakespeare.sqlite.lzma`, `stackoverflow.sqlite.lzma`, `cifar100.sqlite.lzma`, or unpacked.
+
+examples(split_name, client_id, serialized_example_proto)    one row an example, a tf.train.Example message
+client_metadata(client_id, split_name, num_examples)         one row a client
+"""
+
+from __future__ import annotations
+
+import lzma
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from fedtrue.data import wire
+from fedtrue.data.cache import cached_folder
+from fedtrue.names import suggestion
+
+Feature = bytes | list[bytes] | np.ndarray
+
+TABLES = {
+    "examples": ("split_name", "client_id", "serialized_example_proto"),
+    "client_metadata": ("client_id", "split_name", "num_examples"),
+}
+MAGIC, HEADER_BYTES = b"SQLite format 3\0", 100
+PACKED_SUFFIXES = (".lzma", ".xz")
+UNPACKED_NAME = "unpacked.sqlite"
+COPY_BYTES = 1 << 20
+
+
+def read(path: Path, split: str, features: Sequence[str]) -> Iterator[tuple[str, dict[str, Feature]]]:
+    """(client id, {feature: value}) of every example of a split, in the file's order.
+
+    A string comes as bytes (a list of them if the example holds several), numbers as a 1-d array.
+    """
+    path = Path(path)
+    _check_split(path, split)
+    columns = "rowid, client_id, serialized_example_proto"
+    query = f"SELECT {columns} FROM examples NOT INDEXED WHERE split_name = ? ORDER BY rowid"
+    wanted = frozenset(name.encode() for name in features)
+    with _connected(path) as connection:
+        for row, client, message in connection.execute(query, (split,)):
+            try:
+                found = wire.parse(message, wanted)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise _row_error(path, client, row, f"is not a tf.train.Example ({error})") from None
+            if len(found) < len(wanted):
+                present = ", ".join(sorted(wire.parse(message)))
+                missing = ", ".join(sorted(set(features) - found.keys()))
+                raise _row_error(path, client, row, f"has no {missing}, only {present}")
+            yield client, {name: _single(values) for name, values in found.items()}
+
+
+def splits(path: Path) -> list[str]:
+    """The names of the file's splits."""
+    with _connected(path) as connection:
+        return [name for (name,) in connection.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")]
+
+
+def client_counts(path: Path, split: str) -> dict[str, int]:
+    """client id → number of examples, as the file's metadata has it."""
+    _check_split(path, split)
+    query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+    with _connected(path) as connection:
+        return dict(connection.execute(query, (split,)).fetchall())
+
+
+def unpacked(path: Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    """The SQLite file itself: `path`, or its decompressed copy in the cache folder, made on the first call.
+
+    `progress` hears (packed bytes read, packed bytes in all).
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"{path} is not there: check the path or FEDTRUE_DATA")
+    if path.suffix not in PACKED_SUFFIXES:
+        return path
+    folder = cached_folder(path.name, [path], {}, lambda folder: _unpack(path, folder / UNPACKED_NAME, progress))
+    return folder / UNPACKED_NAME
+
+
+def _unpack(path: Path, target: Path, progress: Callable[[int, int], None] | None) -> dict:
+    packed_bytes = path.stat().st_size
+    try:
+        with path.open("rb") as packed, lzma.open(packed) as source, target.open("wb") as sink:
+            while block := source.read(COPY_BYTES):
+                sink.write(block)
+                if progress:
+                    progress(packed.tell(), packed_bytes)
+    except (lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{path} is damaged or incomplete ({error}): download it again; nothing was changed") from None
+    _check_whole(path, target)
+    return {}
+
+
+def _check_whole(path: Path, database: Path) -> None:
+    """Refuses what is no database, and one with fewer bytes than its header says: SQLite reads a cut page as zeros."""
+    with database.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    if not header.startswith(MAGIC) or len(header) < HEADER_BYTES:
+        raise ValueError(f"{path} is not an SQLite file: give TFF's .sqlite or .sqlite.lzma; nothing was changed")
+    (page_bytes,), (pages,) = struct.unpack(">H", header[16:18]), struct.unpack(">I", header[28:32])
+    expected_bytes = pages * (65536 if page_bytes == 1 else page_bytes)  # 65536 does not fit the field: 1 stands for it
+    if database.stat().st_size < expected_bytes:
+        reason = f"{database.stat().st_size} of {expected_bytes} bytes"
+        raise ValueError(f"{path} is damaged or incomplete ({reason}): download it again; nothing was changed")
+
+
+@contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that can change nothing: read only, no locks, no journal. SQLite's errors name the file."""
+    path = Path(path)
+    database = unpacked(path)
+    _check_whole(path, database)
+    location = f"file:{quote(str(database.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(location, uri=True)) as connection:
+            _check_tables(path, connection)
+            yield connection
+    except sqlite3.Error as error:
+        raise ValueError(f"{path} is damaged or incomplete ({error}): download it again; nothing was changed") from None
+
+
+def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
+    for table, expected in TABLES.items():
+        present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if missing := [column for column in expected if column not in present]:
+            raise ValueError(
+                f"{path} lacks {table}({', '.join(missing)}): it is not in TFF's layout; give a TFF .sqlite file"
+            )
+
+
+def _check_split(path: Path, split: str) -> None:
+    valid = splits(path)
+    if split not in valid:
+        near = suggestion(split, valid)
+        raise ValueError(f"{path} has no split {split!r}{near}; choose one of: {', '.join(valid)}")
+
+
+def _single(values: list[bytes] | np.ndarray) -> Feature:
+    return values[0] if isinstance(values, list) and len(values) == 1 else values
+
+
+def _row_error(path: Path, client: str, row: int, trouble: str) -> ValueError:
+    return ValueError(f"{path}: row {row} of client {client!r} {trouble}: download the file again; nothing was changed")

@@ -1,0 +1,27 @@
+"""Networks as pure functions: each factory returns a `Model` of `init` and `apply`."""
+
+from fedtrue.models.cnn import small_cnn
+from fedtrue.models.convolution import average_pool, convolve, max_pool
+from fedtrue.models.embedding import embed
+from fedtrue.models.linear import bag_of_words, logistic_regression
+from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy
+from fedtrue.models.lstm import language_model, lstm
+from fedtrue.models.model import Model, count_weights
+from fedtrue.models.resnet import resnet18
+
+__all__ = [
+    "Model",
+    "average_pool",
+    "bag_of_words",
+    "binary_cross_entropy",
+    "convolve",
+    "count_weights",
+    "embed",
+    "language_model",
+    "logistic_regression",
+    "lstm",
+    "max_pool",
+    "resnet18",
+    "small_cnn",
+    "token_cross_entropy",
+]

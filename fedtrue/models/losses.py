@@ -1,0 +1,38 @@
+"""Losses per token and per label; the caller masks, sums and divides."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+@jax.custom_vjp
+def token_cross_entropy(logits: Array, targets: Array) -> Array:
+    """log Σ_v exp(logits_v) − logits_target: (…, vocabulary) float, (…) integers → (…).
+
+    With G the gradient of the loss:  ∂logits = (softmax(logits) − onehot(targets)) · G.
+
+    Neither the log-softmax nor a one-hot matrix is ever stored: the backward pass is one elementwise pass over the
+    logits, with the one-hot written as a comparison (a scatter would be an extra pass, and slow on a GPU).
+    """
+    return _token_cross_entropy_forward(logits, targets)[0]
+
+
+def _token_cross_entropy_forward(logits, targets):
+    log_total = jax.nn.logsumexp(logits, axis=-1)
+    target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return log_total - target_logits, (logits, targets, log_total)
+
+
+def _token_cross_entropy_backward(kept, gradient):
+    logits, targets, log_total = kept
+    softmax = jnp.exp(logits - log_total[..., None])
+    is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
+    return jnp.where(is_target, softmax - 1, softmax) * gradient[..., None], None
+
+
+token_cross_entropy.defvjp(_token_cross_entropy_forward, _token_cross_entropy_backward)
+
+
+def binary_cross_entropy(logits: Array, labels: Array) -> Array:
+    """−y·log σ(z) − (1−y)·log(1−σ(z)) = log(1 + eᶻ) − y·z, elementwise; `softplus` is stable for any z."""
+    return jax.nn.softplus(logits) - labels * logits

@@ -1,0 +1,52 @@
+"""Fixed points, inconsistency, contraction, bounds: the theory as numbers, from the algorithm's own functions."""
+
+from fedtrue.theory.bounds import (
+    Recursion,
+    gd_bound,
+    measured_constants,
+    sgd_bound,
+    sgd_contraction,
+    sgd_schedule,
+    sgd_variance,
+    theorem_1,
+    theorem_1_schedule,
+    theorem_3,
+    theorem_3_rates,
+)
+from fedtrue.theory.cohort import cohort_bias
+from fedtrue.theory.contraction import contraction
+from fedtrue.theory.fixed_point import (
+    closed_form_fixed_point,
+    closed_form_limit,
+    measured_fixed_point,
+    one_round_server_rate,
+)
+from fedtrue.theory.inconsistency import inconsistency, minimiser, shrinkage
+from fedtrue.theory.operator import expected, local_operators, pseudo_gradient, round_operator
+
+__all__ = [
+    "Recursion",
+    "closed_form_fixed_point",
+    "closed_form_limit",
+    "cohort_bias",
+    "contraction",
+    "expected",
+    "gd_bound",
+    "inconsistency",
+    "local_operators",
+    "measured_constants",
+    "measured_fixed_point",
+    "minimiser",
+    "one_round_server_rate",
+    "pseudo_gradient",
+    "round_operator",
+    "sgd_bound",
+    "sgd_contraction",
+    "sgd_schedule",
+    "sgd_variance",
+    "shrinkage",
+    "theorem_1",
+    "theorem_1_schedule",
+    "theorem_3",
+    "theorem_3_rates",
+]

@@ -1,0 +1,78 @@
+"""Assumptions 1 and 2, measured: how fast a client forgets where it started, and how its noise adds up.
+
+h_i(k) = ‖E A_i(x;k) − E A_i(y;k)‖² / ‖x − y‖²        from two starts, on the same batches
+q_i(k) = E ‖A_i(x;k) − E A_i(x;k)‖² / σ²              σ² the variance of a whole stochastic gradient, all coordinates
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.precision import float64
+from fedtrue.tasks.task import Task
+from fedtrue.theory.operator import all_clients, local_path, sample_seeds
+from fedtrue.theory.root import flat
+
+AT_ONCE = 64  # seeds walked together; memory is this × clients × steps × weights
+
+
+class Contraction(NamedTuple):
+    """One row a client, one column a number of steps k = 1 … K."""
+
+    h: np.ndarray
+    q: np.ndarray | None  # None unless σ² was given
+
+
+def contraction(
+    task: Task,
+    optimizer: ClientOptimizer,
+    x: Any,
+    y: Any,
+    steps: int,
+    *,
+    samples: int = 1,
+    noise_variance: float | None = None,
+    seed: int = 0,
+) -> Contraction:
+    """h_i(k) and, given σ² = `noise_variance`, q_i(k), of every client for all k up to `steps`, in one pass."""
+    with float64():
+        start_x, back = flat(x)
+        start_y, _ = flat(y)
+        distance = float(np.sum((start_x - start_y) ** 2))
+        if distance == 0:
+            raise ValueError("contraction needs two different starts: x and y are equal")
+        if noise_variance is not None and samples < 2:
+            raise ValueError("the variance q needs at least 2 samples: give samples, e.g. 256")
+        path = local_path(task, optimizer, all_clients(task, None, steps), steps)
+
+        def walk(start: Any, seed: Any) -> Any:
+            params = path(back(start), seed).params
+            return jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(params)  # (clients, steps, weights)
+
+        walk_from = jax.jit(lambda seeds: [jax.vmap(walk, (None, 0))(start, seeds) for start in (start_x, start_y)])
+        groups = np.array_split(np.asarray(sample_seeds(samples, seed)), -(-samples // AT_ONCE))
+        parts = [_summary(*map(np.asarray, walk_from(group))) for group in groups]
+    counts = np.array([len(group) for group in groups])
+    apart = np.average([part.apart for part in parts], axis=0, weights=counts)
+    h = np.sum(apart**2, axis=-1) / distance
+    if noise_variance is None:
+        return Contraction(h, None)
+    mean = np.average([part.mean for part in parts], axis=0, weights=counts)
+    squares = sum(part.squares + n * np.sum((part.mean - mean) ** 2, axis=-1) for n, part in zip(counts, parts))
+    return Contraction(h, np.asarray(squares) / (samples - 1) / noise_variance)
+
+
+class _Summary(NamedTuple):
+    """Of some seeds: means of A(x) and of A(x) − A(y), and Σ ‖A(x) − mean‖²."""
+
+    mean: np.ndarray
+    apart: np.ndarray
+    squares: np.ndarray
+
+
+def _summary(from_x: np.ndarray, from_y: np.ndarray) -> _Summary:
+    mean = from_x.mean(axis=0)
+    return _Summary(mean, (from_x - from_y).mean(axis=0), np.sum((from_x - mean) ** 2, axis=(0, -1)))

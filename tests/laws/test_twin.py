@@ -1,0 +1,50 @@
+"""The fast path equals Algorithm 1 in plain NumPy (examples/pseudocode_twin.py)."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedtrue as ft
+
+TWIN = Path(__file__).parents[2] / "examples" / "pseudocode_twin.py"
+spec = importlib.util.spec_from_file_location("pseudocode_twin", TWIN)
+assert spec and spec.loader
+twin = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(twin)
+
+HESSIANS, MINIMA = [[1.0, 30.0], [20.0, 1.0], [5.0, 2.0]], [[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0]]
+WEIGHTS, STEPS, GAMMAS, RATE = [0.2, 0.5, 0.3], [2, 7, 4], [1.0, 0.5, 2.0], 0.02
+GRADIENTS = [lambda x, h=np.array(h), m=np.array(m): h * (x - m) for h, m in zip(HESSIANS, MINIMA)]
+TASK = ft.tasks.quadratic(HESSIANS, MINIMA, weights=WEIGHTS)
+
+CASES = [
+    (optimizer, correction, trace, state)
+    for optimizer in ("sgd", "momentum", "adagrad", "adam", "yogi", "rmsprop")
+    for correction, trace in (("none", "exact"), ("local", "paper"), ("joint", "exact"), ("joint", "paper"))
+    for state in ("restart", "sync", "inherit")
+    if not (optimizer == "sgd" and state != "restart")  # SGD has no state
+]
+
+
+@pytest.mark.parametrize("optimizer, correction, trace, state", CASES)
+def test_three_rounds_equal_the_twins(optimizer, correction, trace, state):
+    method = ft.fedopt(
+        getattr(ft.client, optimizer)(RATE), correction=correction, trace=trace, client_state=state
+    )
+    fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
+    slow = twin.federate(
+        np.array([5.0, 5.0]), GRADIENTS, WEIGHTS, optimizer, RATE, STEPS, GAMMAS, 3, correction, trace, state
+    )
+    np.testing.assert_allclose(fast.params, slow, rtol=1e-12)
+
+
+def test_lagged_adagrad_equals_the_twins():
+    method = ft.fedopt(ft.client.adagrad(RATE, lagged=True), correction="joint")
+    fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
+    slow = twin.federate(
+        np.array([5.0, 5.0]), GRADIENTS, WEIGHTS, "adagrad", RATE, STEPS, GAMMAS, 3, "joint", "exact", "restart",
+        lagged=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(fast.params, slow, rtol=1e-12)

@@ -1,0 +1,132 @@
+"""The cnn, the logistic regression and the ResNet: sizes, shapes, and equality with the plain networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fedtrue.models import bag_of_words, count_weights, logistic_regression, resnet18, small_cnn
+from fedtrue.models.model import product
+from fedtrue.models.resnet import EPSILON, group_norm
+
+
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [
+        (small_cnn(62), 1_206_590),  # (9 + 1)·32 + (9·32 + 1)·64 + (12·12·64 + 1)·128 + (128 + 1)·62
+        (logistic_regression(10_000, 500), 5_000_500),  # 10,000·500 + 500
+        (resnet18(100), 11_227_812),  # 11,166,912 + 2·4,800 + 513·100, see its docstring
+    ],
+    ids=["cnn", "logistic regression", "resnet18"],
+)
+def test_networks_have_the_published_number_of_weights(model, weights):
+    assert count_weights(jax.eval_shape(model.init, jax.random.key(0))) == weights
+
+
+def plain_cnn(params, x):
+    for layer in ("conv_0", "conv_1"):
+        layout = ("NHWC", "HWIO", "NHWC")
+        x = lax.conv_general_dilated(x, params[layer]["kernel"], (1, 1), "VALID", dimension_numbers=layout)
+        x = jax.nn.relu(x + params[layer]["bias"])
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").reshape(x.shape[0], -1)
+    x = jax.nn.relu(x @ params["dense_0"]["kernel"] + params["dense_0"]["bias"])
+    return x @ params["dense_1"]["kernel"] + params["dense_1"]["bias"]
+
+
+def test_small_cnn_and_its_gradient_equal_the_plain_network_in_every_lane():
+    model = small_cnn(5, (10, 12, 2))
+    params = jax.jit(jax.vmap(model.init))(jax.random.split(jax.random.key(0), 2))
+    images = jax.random.normal(jax.random.key(1), (2, 3, 10, 12, 2))
+
+    def run(apply):
+        return jax.jit(jax.vmap(jax.value_and_grad(lambda params, x: (apply(params, x) ** 2).sum())))(params, images)
+
+    for own, plain in zip(jax.tree.leaves(run(model.apply)), jax.tree.leaves(run(plain_cnn))):
+        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-4 * np.abs(plain).max())
+
+
+def test_resnet_stages_run_on_six_by_six_maps():
+    model = resnet18(7)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    images = jax.ShapeDtypeStruct((2, 24, 24, 3), jnp.float32)
+    program = str(jax.make_jaxpr(model.apply)(params, images))
+    assert "f32[2,6,6,512]" in program and "f32[2,3,3" not in program  # never below 6×6
+    logits = jax.eval_shape(model.apply, params, images)
+    assert logits.shape == (2, 7) and logits.dtype == jnp.float32
+
+
+def plain_resnet(params, x):
+    """He et al.'s pre-activation network, written from the docstring with XLA's convolution."""
+
+    def conv(x, kernel, strides=1):
+        return lax.conv_general_dilated(
+            x, kernel, (strides, strides), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    x = jax.nn.relu(group_norm(params["stem"]["norm"], conv(x, params["stem"]["conv"], 2)))
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    for stage in range(4):
+        for block in range(2):
+            p = params[f"block_{stage}_{block}"]
+            y = x if (stage, block) == (0, 0) else jax.nn.relu(group_norm(p["norm_0"], x))
+            y = conv(jax.nn.relu(group_norm(p["norm_1"], conv(y, p["conv_0"]))), p["conv_1"])
+            widens = stage > 0 and block == 0
+            x = y + (group_norm(p["shortcut"]["norm"], conv(x, p["shortcut"]["conv"])) if widens else x)
+    x = jax.nn.relu(group_norm(params["norm"], x)).mean(axis=(1, 2))
+    return x @ params["output"]["kernel"] + params["output"]["bias"]
+
+
+@pytest.mark.slow  # half a minute, nearly all of it compilation
+def test_resnet_and_its_gradient_equal_the_plain_network():
+    model = resnet18(7)
+    params = jax.jit(model.init)(jax.random.key(0))
+    images = jax.random.normal(jax.random.key(1), (2, 24, 24, 3))
+
+    def run(apply):
+        return jax.jit(jax.value_and_grad(lambda params: (apply(params, images) ** 2).sum()))(params)
+
+    for own, plain in zip(jax.tree.leaves(run(model.apply)), jax.tree.leaves(run(plain_resnet))):
+        assert np.abs(plain).max() > 0
+        np.testing.assert_allclose(own, plain, rtol=1e-3, atol=1e-3 * np.abs(plain).max())
+
+
+def test_group_norm_makes_each_group_of_channels_normal():
+    images = np.random.default_rng(0).normal(3, 5, (2, 6, 6, 4)).astype(np.float32)
+    params = {"scale": jnp.ones(4), "bias": jnp.zeros(4)}
+    groups = np.asarray(group_norm(params, images)).reshape(2, 36, 2, 2)
+    variance = images.reshape(2, 36, 2, 2).var(axis=(1, 3))
+    np.testing.assert_allclose(groups.mean(axis=(1, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(groups.var(axis=(1, 3)), variance / (variance + EPSILON), rtol=1e-4)
+
+
+@pytest.mark.parametrize("id_type", [np.int32, np.uint16])
+def test_bag_of_words_is_counts_divided_by_their_sum(id_type):
+    words = np.array([[3, 1, 3, 0], [0, 0, 0, 0], [2, 7, 0, 0]], id_type)  # 0 pads, 7 is no feature
+    expected = [[0, 1 / 3, 0, 2 / 3], [0, 0, 0, 0], [0, 0, 1, 0]]
+    np.testing.assert_allclose(bag_of_words(words, 4, fill=0), expected, rtol=1e-7)
+    np.testing.assert_allclose(bag_of_words(words[:1], 4), [[1 / 4, 1 / 4, 0, 2 / 4]])  # without a fill 0 is a word
+
+
+def test_bag_of_words_with_counts_equals_the_words_written_out():
+    written_out = np.array([[5, 5, 5, 2, 2, 0, -1]])
+    counted, times = np.array([[5, 2, 0, -1]]), np.array([[3, 2, 1, 9]])
+    np.testing.assert_array_equal(bag_of_words(counted, 6, counts=times), bag_of_words(written_out, 6))
+
+
+def test_product_and_its_gradients_equal_matmul():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
+
+    def slopes(multiply):
+        return jax.grad(lambda x, w: (multiply(x, w) ** 2).sum(), (0, 1))(x, w)
+
+    for a, b in zip(slopes(product), slopes(jnp.matmul)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_product_adds_up_in_float32():
+    ones = jnp.ones((1, 1000), jnp.float32)
+    assert product(ones, ones.T, jnp.bfloat16)[0, 0] == 1000  # bfloat16 holds 256 + 1 as 256, and 1000 exactly
+    by_kernel = jax.grad(lambda w: product(jnp.ones((1001, 1)), w, jnp.bfloat16).sum())(jnp.ones((1, 1)))
+    assert by_kernel[0, 0] == 1001  # bfloat16 would round it to 1000
