@@ -1,6 +1,6 @@
 """Algorithm 1 in plain NumPy, one client after another: what the fast path is held to. It imports nothing of fedtrue.
 
-    python examples/pseudocode_twin.py
+python examples/pseudocode_twin.py
 """
 
 import numpy as np
@@ -50,7 +50,11 @@ def federate(x, gradients, weights, name, rate, steps, gammas, rounds, correctio
             x_i, n, states[i] = local_steps(x, gradients[i], name, rate, steps[i], gammas[i], states[i], **options)
             inverse = reciprocal(n[trace])
             update = update + w * (x - x_i) * (1.0 if correction == "none" else inverse)
-            inverse_trace, mean_v, mean_t = inverse_trace + w * inverse, mean_v + w * states[i][1], mean_t + w * states[i][3]
+            inverse_trace, mean_v, mean_t = (
+                inverse_trace + w * inverse,
+                mean_v + w * states[i][1],
+                mean_t + w * states[i][3],
+            )
         if client_state == "restart":
             states = [None] * len(gradients)
         if client_state == "sync":
@@ -65,5 +69,9 @@ if __name__ == "__main__":
     minimiser = (hessians * minima).sum(0) / hessians.sum(0)
     for correction in ("none", "local", "joint"):
         server_steps = dict(steps=[2, 30], gammas=[1.0, 1.0], rounds=2000, trace="exact", client_state="restart")
-        x = federate(np.array([5.0, 5.0]), gradients, [0.5, 0.5], "adagrad", 1e-2, correction=correction, **server_steps)
-        print(f"client Adagrad, correction {correction:5s}: distance from the minimiser {np.linalg.norm(x - minimiser):.4f}")
+        x = federate(
+            np.array([5.0, 5.0]), gradients, [0.5, 0.5], "adagrad", 1e-2, correction=correction, **server_steps
+        )
+        print(
+            f"client Adagrad, correction {correction:5s}: distance from the minimiser {np.linalg.norm(x - minimiser):.4f}"
+        )

@@ -1,6 +1,7 @@
 """Hyper-parameters are checked where they enter, before anything is compiled."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,21 @@ def number(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, o
         bounds = f"{'above' if open_low else 'at least'} {low:g}" + ("" if high == math.inf else f" and below {high:g}")
         raise ValueError(f"{name} must be a finite number {bounds}, not {value!r}")
     return value
+
+
+def whole(name: str, value: Any, *, low: int = 0, high: float = math.inf) -> int:
+    """`value` as an int, if it is a whole number in [low, high]."""
+    try:
+        inside = not isinstance(value, bool) and operator.index(value) >= low and value <= high
+    except TypeError:
+        inside = False
+    if not inside:
+        raise ValueError(f"{name} must be a whole number at least {low}" + _at_most(high) + f", not {value!r}")
+    return int(value)
+
+
+def _at_most(high: float) -> str:
+    return "" if high == math.inf else f" and at most {high:g}"
 
 
 def schedule(name: str, learning_rate: Any) -> Schedule:

@@ -52,7 +52,7 @@ def read(path: Path, split: str, features: Sequence[str]) -> Iterator[tuple[str,
                 present = ", ".join(sorted(wire.parse(message)))
                 missing = ", ".join(sorted(set(features) - found.keys()))
                 raise _row_error(path, client, row, f"has no {missing}, only {present}")
-            yield client, {name: _single(values) for name, values in found.items()}
+            yield client, {name: values[0] if _is_one_string(values) else values for name, values in found.items()}
 
 
 def splits(path: Path) -> list[str]:
@@ -141,8 +141,8 @@ def _check_split(path: Path, split: str) -> None:
         raise ValueError(f"{path} has no split {split!r}{near}; choose one of: {', '.join(valid)}")
 
 
-def _single(values: list[bytes] | np.ndarray) -> Feature:
-    return values[0] if isinstance(values, list) and len(values) == 1 else values
+def _is_one_string(values: list[bytes] | np.ndarray) -> bool:
+    return len(values) == 1 and isinstance(values, list)
 
 
 def _row_error(path: Path, client: str, row: int, trouble: str) -> ValueError:

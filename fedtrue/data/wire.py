@@ -110,6 +110,10 @@ def _feature(buffer: bytes, position: int, end: int) -> Values:
 
 
 def _bytes_list(buffer: bytes, position: int, end: int) -> list[bytes]:
+    if position < end and buffer[position] == FIRST_FIELD:
+        length, start = _varint(buffer, position + 1)
+        if start + length == end:  # one string, as nearly always
+            return [buffer[start:end]]
     return [buffer[start:stop] for start, stop in _first_fields(buffer, position, end)]
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
 from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round
@@ -40,8 +41,9 @@ class Simulation:
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
         steps = _local_steps(task, local_steps)
         chosen_cohort = _cohort_size(cohort if cohort is not None else task.cohort, len(task.train))
-        if lanes is not None and lanes < 1:
-            raise ValueError(f"lanes must be at least 1, not {lanes}")
+        whole("seed", seed, high=2**32 - 1)
+        if lanes is not None:
+            whole("lanes", lanes, low=1)
         devices = jax.local_devices()
         per_device = lanes or default_lanes(chosen_cohort, len(devices))
         used = devices[: max(1, min(len(devices), chosen_cohort // per_device))]
@@ -120,9 +122,7 @@ def default_lanes(cohort: int, devices: int) -> int:
 def _cohort_size(cohort: int | None, clients: int) -> int:
     if cohort is None:
         return clients
-    if not 1 <= cohort <= clients:
-        raise ValueError(f"cohort must be between 1 and the {clients} clients there are, not {cohort}")
-    return int(cohort)
+    return whole("cohort", cohort, low=1, high=clients)
 
 
 def _local_steps(task: Task, local_steps: int | Sequence[int] | None) -> np.ndarray:

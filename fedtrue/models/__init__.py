@@ -5,7 +5,7 @@ from fedtrue.models.convolution import average_pool, convolve, max_pool
 from fedtrue.models.embedding import embed
 from fedtrue.models.linear import bag_of_words, logistic_regression
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy
-from fedtrue.models.lstm import language_model, lstm
+from fedtrue.models.lstm import language_model
 from fedtrue.models.model import Model, count_weights
 from fedtrue.models.resnet import resnet18
 
@@ -19,7 +19,6 @@ __all__ = [
     "embed",
     "language_model",
     "logistic_regression",
-    "lstm",
     "max_pool",
     "resnet18",
     "small_cnn",

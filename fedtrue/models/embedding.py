@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-SMALL_TABLE = 1024  # rows; up to here the one-hot product costs less than a scatter
+SMALL_TABLE = 1024  # rows; the one-hot of a full chunk is then no larger than its E, and no scatter is needed
 CHUNK = 1024  # tokens a product; E grows with its square
 
 

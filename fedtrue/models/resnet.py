@@ -11,7 +11,7 @@ from fedtrue.models.model import Model, Params, dense, init_dense
 STAGES = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
 GROUPS = 2  # the reference's layer's default at the time
-EPSILON = 1e-3  # likewise; PyTorch and Flax use 1e-5
+EPSILON = 1e-3  # likewise; PyTorch uses 1e-5
 
 
 def resnet18(classes: int = 100, channels: int = 3, dtype: DTypeLike = jnp.float32, method: str | None = None) -> Model:

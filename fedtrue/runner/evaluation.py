@@ -6,6 +6,7 @@ is left behind.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -66,11 +67,15 @@ class Evaluator:
             sums = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self._example_sums(params, batch, key))
             if totals is None:
                 totals = jax.tree.map(lambda leaf: np.zeros(clients), sums)
-            per_client = lambda leaf: np.bincount(client[real], leaf[real], clients)  # noqa: B023, E731
-            totals = jax.tree.map(lambda total, leaf: total + per_client(leaf), totals, sums)
+            sums_of_clients = partial(_per_client, client[real], real, clients)
+            totals = jax.tree.map(np.add, totals, jax.tree.map(sums_of_clients, sums))
         assert totals is not None, "client data has at least one example"
         overall = means(jax.tree.map(np.sum, totals))
         return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
+
+
+def _per_client(client: np.ndarray, real: np.ndarray, clients: int, values: np.ndarray) -> np.ndarray:
+    return np.bincount(client, values[real], clients)
 
 
 def _chunks(data: ClientData, size: int, limit: int | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

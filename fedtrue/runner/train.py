@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.engine.simulation import ROUNDS_PER_DISPATCH, Simulation
 from fedtrue.precision import float64
-from fedtrue.runner.evaluation import Progress, means
+from fedtrue.runner.evaluation import Evaluator, Progress, means
 from fedtrue.tasks.task import Task
 
 PATIENCE = 10  # consecutive rounds in which no client is left, before the run stops
@@ -25,6 +26,7 @@ class Result:
 
     params: Any  # NumPy arrays
     history: dict[str, np.ndarray]  # one entry a round
+    evaluations: list[dict[str, Any]]  # {"round", "metrics": {split: {name: mean}}, "clients": {split: {name: spread}}}
 
 
 def train(
@@ -37,15 +39,18 @@ def train(
     rate_multipliers: Sequence[float] | None = None,
     seed: int = 0,
     lanes: int | None = None,
+    evaluate_every: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Train `task` by `method` for `rounds` rounds.
 
     `local_steps`: one number, or one a client; without it, the task's local epochs. `rate_multipliers`: γ_i, one a
-    client, η_i = γ_i η. The same seed gives the same weights, cohorts and batches, whatever the method.
+    client, η_i = γ_i η. The task's validation and test data are evaluated every `evaluate_every` rounds and at the end.
+    The same seed gives the same weights, cohorts and batches, whatever the method.
     """
-    if rounds < 0:
-        raise ValueError(f"rounds must be at least 0, not {rounds}")
+    whole("rounds", rounds)
+    if evaluate_every is not None:
+        whole("evaluate_every", evaluate_every, low=1)
     with float64(task.float64):
         simulation = Simulation(
             task,
@@ -56,17 +61,32 @@ def train(
             rate_multipliers=rate_multipliers,
             lanes=lanes,
         )
+        evaluator, evaluations = Evaluator(task), []
         state, infos, done, dispatch, skipped = simulation.start(), [], 0, 1, 0
         while done < rounds and skipped < PATIENCE:
             began = time.perf_counter()
-            state, info = simulation.run(state, done, min(dispatch, rounds - done))
+            pause = min(rounds, (done // evaluate_every + 1) * evaluate_every if evaluate_every else rounds)
+            state, info = simulation.run(state, done, min(dispatch, pause - done))
             infos.append(info)
             done += len(info.clients)
             skipped = _say_skipped(info.clients, done, skipped)
             dispatch = _next_dispatch(len(info.clients), time.perf_counter() - began)
+            if done == pause or skipped >= PATIENCE:
+                evaluations += _evaluate(evaluator, task, state.server.params, done)
             if progress:
                 progress(done, rounds, {name: float(values[-1]) for name, values in means(info.sums).items()})
-        return Result(jax.tree.map(np.asarray, state.server.params), _history(infos))
+        return Result(jax.tree.map(np.asarray, state.server.params), _history(infos), evaluations)
+
+
+def _evaluate(evaluator: Evaluator, task: Task, params: Any, done: int) -> list[dict[str, Any]]:
+    """One entry with the metrics of every held-out split, none if the task has no held-out data."""
+    splits = {name: data for name, data in (("validation", task.validation), ("test", task.test)) if data is not None}
+    found = {name: evaluator(params, data, task.evaluation_limit) for name, data in splits.items()}
+    if not found:
+        return []
+    metrics = {name: evaluation.metrics for name, evaluation in found.items()}
+    spread = {name: {m: evaluation.quantiles(m) for m in evaluation.metrics} for name, evaluation in found.items()}
+    return [{"round": done, "metrics": metrics, "clients": spread}]
 
 
 def _next_dispatch(rounds: int, seconds: float) -> int:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.data.client_data import ClientData
-from fedtrue.tasks.task import Task
+from fedtrue.tasks.task import Rates, Task
 
 FIGURE_1 = {"hessians": [[1.0, 30.0], [20.0, 1.0]], "minima": [[2.0, 1.0], [-1.0, -2.0]]}
 
@@ -67,6 +67,12 @@ def quadratic(
         train=ClientData.from_clients([{"hessian": h[i][None], "minimum": m[i][None]} for i in range(clients)]),
         batch_size=1,
         evaluation_batch_size=1,
+        rounds=600,
+        recommended={
+            ("sgd", client, correction): Rates(0.01, 1.0)
+            for client in ("sgd", "momentum", "adagrad", "adam", "yogi", "rmsprop", "amsgrad", "adabelief")
+            for correction in ("none", "local", "joint")
+        },
         weighting="uniform" if weights is None else "examples",
         sizes={"examples": w},
         float64=True,

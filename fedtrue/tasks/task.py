@@ -37,6 +37,7 @@ class Task:
     test: ClientData | None = None
     batch_size: int
     evaluation_batch_size: int = 256
+    evaluation_limit: int | None = None  # examples of a split that are looked at; None: all
     cohort: int | None = None  # clients a round; None: all
     local_epochs: int = 1
     weighting: str = "examples"

@@ -73,17 +73,13 @@ def test_yogi():
 
 
 def test_amsgrad_never_lets_its_preconditioner_grow():
-    first, second = steps(
-        client.amsgrad(1.0, beta1=0.0, beta2=0.5, epsilon=0.0, bias_correction=False), [4, 1]
-    )
+    first, second = steps(client.amsgrad(1.0, beta1=0.0, beta2=0.5, epsilon=0.0, bias_correction=False), [4, 1])
     assert first == approx(4 / 8**0.5)  # v = 16/2
     assert second == approx(1 / 8**0.5)  # v = 4 + 1/2 < 8: the largest stays
 
 
 def test_adabelief():
-    first, second = steps(
-        client.adabelief(1.0, beta1=0.5, beta2=0.5, epsilon=0.0, bias_correction=False), [4, 4]
-    )
+    first, second = steps(client.adabelief(1.0, beta1=0.5, beta2=0.5, epsilon=0.0, bias_correction=False), [4, 4])
     assert first == approx(2 / 2**0.5)  # b = 2, v = (4−2)²/2 = 2, m = 2
     assert second == approx(3 / 1.5**0.5)  # b = 3, v = 1 + (4−3)²/2, m = 3
 

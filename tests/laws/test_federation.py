@@ -37,9 +37,11 @@ def test_joint_correction_of_sgd_rescales_by_the_harmonic_mean_of_the_steps():
 @pytest.mark.parametrize("correction", ["none", "joint"])
 def test_scaling_the_loss_leaves_restarted_adam_without_epsilon_unchanged(correction):
     adam = ft.fedopt(ft.client.adam(1e-3, epsilon=0.0), correction=correction)
-    run = lambda scale: ft.train(  # noqa: E731
-        ft.tasks.quadratic(scale * np.array(HESSIANS), MINIMA), adam, rounds=5, local_steps=STEPS
-    ).params
+    run = lambda scale: (
+        ft.train(  # noqa: E731
+            ft.tasks.quadratic(scale * np.array(HESSIANS), MINIMA), adam, rounds=5, local_steps=STEPS
+        ).params
+    )
     np.testing.assert_allclose(run(1.0), run(1000.0), rtol=1e-10)
 
 
@@ -66,9 +68,11 @@ def test_compilation_does_not_change_the_result():
 @pytest.mark.parametrize("state", ["restart", "inherit"])
 def test_the_result_does_not_depend_on_the_number_of_lanes(lanes, state):
     method = ft.fedopt(ft.client.adam(1e-2), client_state=state)
-    run = lambda lanes: ft.train(  # noqa: E731
-        ft.tasks.quadratic(HESSIANS, MINIMA, noise=1.0), method, rounds=3, local_steps=STEPS, lanes=lanes
-    ).params
+    run = lambda lanes: (
+        ft.train(  # noqa: E731
+            ft.tasks.quadratic(HESSIANS, MINIMA, noise=1.0), method, rounds=3, local_steps=STEPS, lanes=lanes
+        ).params
+    )
     np.testing.assert_allclose(run(lanes), run(3), rtol=1e-12)
 
 
@@ -91,9 +95,7 @@ def test_rate_multipliers_scale_the_rate_and_the_trace_alike():
     """One step of SGD with joint correction: Δ_i/N_i = η g_i whatever γ_i; 1/mean(1/γ) is the common scale."""
     gammas = [0.5, 1.0, 4.0]
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
-    got = ft.train(
-        task, ft.fedopt(ft.client.sgd(1e-2)), rounds=1, local_steps=1, rate_multipliers=gammas
-    ).params
+    got = ft.train(task, ft.fedopt(ft.client.sgd(1e-2)), rounds=1, local_steps=1, rate_multipliers=gammas).params
     gradient = np.mean(np.array(HESSIANS) * (5.0 - np.array(MINIMA)), axis=0)
     np.testing.assert_allclose(got, 5.0 - 1e-2 * gradient / np.mean(1 / np.array(gammas)), rtol=1e-12)
 

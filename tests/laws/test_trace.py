@@ -51,9 +51,7 @@ def displacement(optimizer, vectors, pairs):
 
 def trace_of(kind, optimizer, gradients, pairs):
     trace = TRACES[kind]()
-    state = trace.init(
-        optimizer, gradients[0], optimizer.init(gradients[0], 0), trace.rest(optimizer, gradients[0])
-    )
+    state = trace.init(optimizer, gradients[0], optimizer.init(gradients[0], 0), trace.rest(optimizer, gradients[0]))
     for p, optimizer_state in pairs:
         state = trace.update(optimizer, p, optimizer_state, state)
     return trace.total(state)
@@ -71,10 +69,7 @@ def test_weights_of_the_gradients_sum_to_the_identity_under_the_exact_trace(name
         basis = jnp.eye(3)
         # Σ_k A_k e is the displacement under the constant gradient e, the P's held fixed
         total = jnp.stack(
-            [
-                linear.apply(inverse, displacement(optimizer, jnp.broadcast_to(e, (steps, 3)), pairs))
-                for e in basis
-            ]
+            [linear.apply(inverse, displacement(optimizer, jnp.broadcast_to(e, (steps, 3)), pairs)) for e in basis]
         )
         np.testing.assert_allclose(total, basis, atol=1e-10)
 

@@ -30,9 +30,7 @@ CASES = [
 
 @pytest.mark.parametrize("optimizer, correction, trace, state", CASES)
 def test_three_rounds_equal_the_twins(optimizer, correction, trace, state):
-    method = ft.fedopt(
-        getattr(ft.client, optimizer)(RATE), correction=correction, trace=trace, client_state=state
-    )
+    method = ft.fedopt(getattr(ft.client, optimizer)(RATE), correction=correction, trace=trace, client_state=state)
     fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
     slow = twin.federate(
         np.array([5.0, 5.0]), GRADIENTS, WEIGHTS, optimizer, RATE, STEPS, GAMMAS, 3, correction, trace, state

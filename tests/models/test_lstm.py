@@ -7,6 +7,7 @@ import pytest
 
 from fedtrue.models import count_weights, language_model, token_cross_entropy
 from fedtrue.models.lstm import PAD_MULTIPLE, init_lstm, lstm, pad_gates, plain_lstm
+from fedtrue.precision import float64
 
 TIME, BATCH, LANES = 7, 3, 4
 
@@ -45,7 +46,7 @@ def test_lstm_backward_equals_the_textbook_cell_in_every_lane():
 
 
 def test_lstm_backward_equals_the_textbook_cell_to_float64():
-    with jax.enable_x64(True):
+    with float64():
         inputs = problem(10, dtype=np.float64)
         own = value_and_gradients(lstm)(*inputs)
         assert all(a.dtype == jnp.float64 for a in own)

@@ -1,0 +1,33 @@
+# Two commands on a fresh machine: `make demo`, `make test`. The rest is for those who work on fedtrue.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: env demo test lint docs clean
+
+env: $(STAMP)
+
+# The stamp is remade only when the requirements change, so `make env` costs nothing the second time.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedtrue needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing fedtrue and what its tests need into .venv (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,docs]'
+	@touch $@
+
+demo: env
+	@$(BIN)/python examples/demo.py
+
+test: env
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: env
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf .venv site demo runs

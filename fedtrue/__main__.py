@@ -1,0 +1,7 @@
+"""`python -m fedtrue`."""
+
+import sys
+
+from fedtrue.cli import main
+
+sys.exit(main())

@@ -1,0 +1,173 @@
+"""A run as frozen data: the same fields are the TOML's keys and the command line's flags.
+
+task = "shakespeare"            fedtrue run shakespeare --rounds 200 --client adagrad --client-rate 0.3
+rounds = 200                        --set client.epsilon=1e-5 --set task_options.dtype=bfloat16
+[client]
+name = "adagrad"
+learning_rate = 0.3
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.client_optimizer import CLIENT_OPTIMIZERS
+from fedtrue.algorithm.method import Method, fedopt
+from fedtrue.algorithm.methods import METHODS
+from fedtrue.algorithm.server_optimizer import SERVER_OPTIMIZERS
+from fedtrue.names import look_up, suggestion
+from fedtrue.tasks.registry import TASKS
+from fedtrue.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named part and what it is called with; rates left out come from the task's recommendations."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, kind: str, table: Mapping[str, Callable[..., Any]], **defaults: Any) -> Any:
+        """`table[name](**options)`; an option the part does not have is refused with the nearest it has."""
+        factory = look_up(kind, table, self.name)
+        valid = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
+        for option in self.options:
+            if option not in valid:
+                near = suggestion(option, valid)
+                raise ValueError(f"{kind} {self.name!r} has no option {option!r}{near}; it has: {', '.join(valid)}")
+        known = {name: value for name, value in defaults.items() if name in valid and value is not None}
+        arguments = {**known, **self.options}
+        if "learning_rate" in valid and "learning_rate" not in arguments:
+            raise ValueError(f"{kind} {self.name!r} has no recommended rate here: give one, e.g. --{kind}-rate 0.1")
+        return factory(**arguments)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything a run depends on."""
+
+    task: str
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    method: str | None = None  # a named method; else fedopt from the parts below
+    client: Part = Part("adagrad")
+    server: Part = Part("sgd")
+    correction: str = "joint"  # none, local, joint
+    trace: str = "exact"  # exact, paper
+    client_state: str = "restart"  # restart, sync, inherit
+    sampling: str = "uniform"  # uniform, by_size
+    weighting: str | None = None  # uniform, examples, tokens; else what the task says
+    rounds: int | None = None  # else the task's
+    cohort: int | None = None  # clients a round; else the task's
+    local_epochs: int | None = None  # else the task's
+    local_steps: int | list[int] | None = None  # instead of epochs: one number, or one a client
+    rate_multipliers: list[float] | None = None  # one a client
+    batch_size: int | None = None  # else the task's
+    seed: int = 0
+    lanes: int | None = None  # clients trained side by side on a device; else chosen
+    evaluate_every: int | None = None  # rounds; else only at the end
+
+    def load_task(self) -> Task:
+        """The task, its settings replaced by this run's."""
+        entry = look_up("task", TASKS, self.task)
+        task = Part(self.task, self.task_options).build("task", {self.task: entry.factory})
+        ours = {name: getattr(self, name) for name in ("local_epochs", "batch_size") if getattr(self, name) is not None}
+        for name, value in ours.items():
+            whole(name, value, low=1)
+        return replace(task, **ours)
+
+    def build_method(self, task: Task) -> Method:
+        """The method, rates left out taken from the task's recommendations."""
+        around: dict[str, Any] = {
+            "client_state": self.client_state,
+            "sampling": self.sampling,
+            "weighting": self.weighting,
+        }
+        if self.method is not None:
+            rates = {"client_rate": self.client.options.get("learning_rate")}
+            if "learning_rate" in self.server.options:
+                rates["server_rate"] = self.server.options["learning_rate"]
+            if rates["client_rate"] is None:
+                raise ValueError(f"method {self.method!r} needs a client rate: --client-rate 0.1")
+            return look_up("method", METHODS, self.method)(**rates, trace=self.trace, **around)
+        best = task.recommended.get((self.server.name, self.client.name, self.correction))
+        client = self.client.build("client", CLIENT_OPTIMIZERS, learning_rate=best.client if best else None)
+        server = self.server.build(
+            "server",
+            SERVER_OPTIMIZERS,
+            learning_rate=best.server if best else 1.0 if self.server.name == "sgd" else None,
+            epsilon=best.server_epsilon if best else None,
+        )
+        return fedopt(client, server, self.correction, self.trace, **around)
+
+
+def check_names(config: RunConfig) -> None:
+    """Wrong names are refused before any data is opened."""
+    look_up("task", TASKS, config.task)
+    if config.method is not None:
+        look_up("method", METHODS, config.method)
+    look_up("client", CLIENT_OPTIMIZERS, config.client.name)
+    look_up("server", SERVER_OPTIMIZERS, config.server.name)
+    fedopt(CLIENT_OPTIMIZERS["sgd"](1.0), None, config.correction, config.trace, config.client_state, config.sampling)
+
+
+def read_toml(path: Path) -> RunConfig:
+    """A run from a TOML file."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{path} is not there: give a task's name or a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    if "task" not in table:
+        raise ValueError(f'{path} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
+    return change(RunConfig(table.pop("task")), table, str(path))
+
+
+def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfig:
+    """`config` with some fields replaced; unknown keys are refused with the nearest valid one."""
+    valid = [f.name for f in fields(RunConfig)]
+    for key, value in values.items():
+        if key not in valid:
+            raise ValueError(
+                f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}"
+            )
+        old = getattr(config, key)
+        if isinstance(old, Part):
+            value = _change_part(old, value)
+        elif isinstance(old, Mapping):
+            value = {**old, **value}
+        else:
+            _check_type(where, key, value)
+        config = replace(config, **{key: value})
+    return config
+
+
+def _check_type(where: str, key: str, value: Any) -> None:
+    """Refuses a value that the field's annotation does not allow."""
+    hint = get_type_hints(RunConfig)[key]
+    choices = get_args(hint) or (hint,)
+    for choice in choices:
+        inner = get_args(choice)
+        if inner and isinstance(value, list) and all(isinstance(entry, _accepted(inner[0])) for entry in value):
+            return
+        if not inner and isinstance(value, _accepted(choice)) and not isinstance(value, bool):
+            return
+    named = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices if choice is not type(None))
+    raise ValueError(f"{where}: {key} takes {named}, not {value!r}")
+
+
+def _accepted(kind: type) -> Any:
+    return int | float if kind is float else kind
+
+
+def _change_part(part: Part, value: Any) -> Part:
+    """A name replaces the part (its options belong to the old one); a table changes name or options."""
+    if isinstance(value, str):
+        return part if value == part.name else Part(value)
+    options = {key: entry for key, entry in value.items() if key != "name"}
+    part = _change_part(part, value["name"]) if "name" in value else part
+    return Part(part.name, {**part.options, **options})

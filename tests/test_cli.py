@@ -1,0 +1,120 @@
+"""The command line as its users meet it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fedtrue.cli import build_parser, main
+
+
+def fedtrue(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "fedtrue", *arguments], capture_output=True, text=True, cwd=cwd, timeout=300
+    )
+
+
+def test_run_prints_one_json_document_and_nothing_else(capsys):
+    assert main(["run", "quadratic", "--client", "adam", "--client-rate", "1e-3", "--rounds", "20", "--json"]) == 0
+    out = capsys.readouterr()
+    answer = json.loads(out.out)
+    assert answer["rounds"] == 20
+    assert set(answer) >= {"train_loss", "distance_from_minimiser", "params", "minimiser", "dropped_clients"}
+    assert out.err == ""
+
+
+def test_a_process_of_its_own_is_silent_about_progress_when_not_a_terminal():
+    done = fedtrue("run", "quadratic", "--rounds", "5", "--local-steps", "2,3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "distance_from_minimiser" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["run", "quadratc"], "did you mean 'quadratic'"),
+        (["run", "quadratic", "--client", "adma"], "did you mean 'adam'"),
+        (["run", "quadratic", "--server", "adan"], "did you mean 'adam'"),
+        (["run", "quadratic", "--correction", "jiont"], "did you mean 'joint'"),
+        (["run", "quadratic", "--ronds", "3"], "did you mean '--rounds'"),
+        (["run", "quadratic", "--rounds", "2.5"], "rounds takes int, not 2.5"),
+        (["run", "quadratic", "--rounds", "nan"], "rounds takes int, not nan"),
+        (["run", "quadratic", "--seed", "x"], "seed takes int, not 'x'"),
+        (["run", "quadratic", "--client-rate", "-1"], "adagrad: learning_rate must be a finite number at least 0"),
+        (["run", "quadratic", "--client-rate", "nan"], "adagrad: learning_rate must be a finite number"),
+        (["run", "quadratic", "--local-steps", "1,2,3"], "local_steps has 3 entries for 2 clients"),
+        (["run", "quadratic", "--local-steps", "0"], "local_steps must be whole numbers at least 1"),
+        (["run", "quadratic", "--set", "client.epsilom=1"], "did you mean 'epsilon'"),
+        (["run", "quadratic", "--set", "clint.epsilon=1"], "did you mean 'client'"),
+        (["run", "quadratic", "--set", "epsilon"], "--set takes KEY=VALUE"),
+        (["run", "quadratic", "--set", "task_options.nois=1"], "did you mean 'noise'"),
+        (["run", "quadratic", "--set", "task_options.hessians=[[1.0,-2.0]]"], "minima are missing"),
+        (["run", "quadratic", "--server", "adam"], "give one, e.g. --client-rate 0.1"),
+        (["run", "nowhere.toml"], "nowhere.toml is not there"),
+        (["rnu"], "invalid choice: 'rnu'"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(arguments, said, capsys):
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_toml_file_and_flags_give_the_same_run(tmp_path, capsys):
+    toml = tmp_path / "run.toml"
+    toml.write_text(
+        'task = "quadratic"\nrounds = 7\nlocal_steps = [2, 3]\ncorrection = "local"\n'
+        '[client]\nname = "adam"\nlearning_rate = 0.01\nepsilon = 1e-5\n[task_options]\nnoise = 0.5\n'
+    )
+    main(["run", str(toml), "--json"])
+    from_file = json.loads(capsys.readouterr().out)
+    flags = [
+        "--rounds",
+        "7",
+        "--local-steps",
+        "2,3",
+        "--correction",
+        "local",
+        "--client",
+        "adam",
+        "--client-rate",
+        "0.01",
+    ]
+    main(["run", "quadratic", *flags, "--set", "client.epsilon=1e-5", "--set", "task_options.noise=0.5", "--json"])
+    assert json.loads(capsys.readouterr().out)["params"] == from_file["params"]
+
+
+@pytest.mark.parametrize("text, said", [("rounds = 3", "names no task"), ("task = [", "is not TOML")])
+def test_a_wrong_toml_file_is_named(text, said, tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(text)
+    assert main(["run", str(tmp_path / "run.toml")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_toml_key_is_refused_with_the_nearest(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text('task = "quadratic"\nround = 3')
+    assert main(["run", str(tmp_path / "run.toml")]) == 2
+    assert "'round' is not a setting (did you mean 'rounds'?)" in capsys.readouterr().err
+
+
+def test_methods_and_tasks_answer_in_json(capsys):
+    main(["methods", "--json"])
+    assert {"fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"} <= {
+        m["name"] for m in json.loads(capsys.readouterr().out)
+    }
+    main(["tasks", "--json"])
+    assert "quadratic" in {t["name"] for t in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["theory", "--help"], ["tasks", "--help"]])
+def test_every_command_has_help(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        build_parser().parse_args(arguments)
+    assert stopped.value.code == 0
+    assert "usage: fedtrue" in capsys.readouterr().out
