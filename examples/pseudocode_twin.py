@@ -67,11 +67,7 @@ if __name__ == "__main__":
     hessians, minima = np.array([[1.0, 30.0], [20.0, 1.0]]), np.array([[2.0, 1.0], [-1.0, -2.0]])
     gradients = [lambda x, h=h, m=m: h * (x - m) for h, m in zip(hessians, minima)]
     minimiser = (hessians * minima).sum(0) / hessians.sum(0)
+    rest = {"steps": [2, 30], "gammas": [1.0, 1.0], "rounds": 2000, "trace": "exact", "client_state": "restart"}
     for correction in ("none", "local", "joint"):
-        server_steps = dict(steps=[2, 30], gammas=[1.0, 1.0], rounds=2000, trace="exact", client_state="restart")
-        x = federate(
-            np.array([5.0, 5.0]), gradients, [0.5, 0.5], "adagrad", 1e-2, correction=correction, **server_steps
-        )
-        print(
-            f"client Adagrad, correction {correction:5s}: distance from the minimiser {np.linalg.norm(x - minimiser):.4f}"
-        )
+        x = federate(np.array([5.0, 5.0]), gradients, [0.5, 0.5], "adagrad", 1e-2, correction=correction, **rest)
+        print(f"client Adagrad, {correction:5s}: distance from the minimiser {np.linalg.norm(x - minimiser):.4f}")

@@ -1,28 +1,30 @@
 """The command line. Thin: it parses, calls, prints."""
 
 import argparse
+import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedtrue import __version__, commands
+from fedtrue import __version__
 from fedtrue.names import suggestion
-
-NOT_FLAGS = ("task", "task_options", "client", "server")  # have their own flags, or --set
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 for whatever the user can put right, said in one line."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    """Exit code 0; 2 for whatever the user can put right, said in one line; 130 for Ctrl-C."""
+    options = build_parser().parse_args(arguments)
     try:
         answer = options.command(options)
     except (ValueError, OSError) as error:
         print(f"fedtrue: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     if options.json:
         print(json.dumps(answer.data, default=_plain))
     else:
@@ -59,45 +61,61 @@ def build_parser() -> argparse.ArgumentParser:
         description="Federated learning with adaptive client optimizers, corrected to head for the right answer.",
     )
     parser.add_argument("--version", action="version", version=f"fedtrue {__version__}")
-    subcommands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = _command(subcommands, "run", "train a task", commands.run)
+    run = _command(commands, "run", "train a task", "training.run")
     run.add_argument("task", metavar="TASK|FILE.toml", help="a task's name (`fedtrue tasks`) or a run's TOML file")
     add_run_flags(run)
 
-    theory = subcommands.add_parser("theory", help="the paper's Fig. 1, and fixed points", description=_THEORY)
+    theory = commands.add_parser("theory", help="the paper's Fig. 1", description="The paper's Fig. 1, drawn anew.")
     figures = theory.add_subparsers(title="what", required=True, metavar="WHAT")
-    landscape = _command(figures, "landscape", "Fig. 1a: where each method's operator stands still", commands.landscape)
-    curves = _command(
-        figures, "curves", "Fig. 1b: training curves, client rate decayed at 200 and 400", commands.curves
-    )
+    landscape = _command(figures, "landscape", "Fig. 1a: where each method stands still", "figures.landscape")
+    curves = _command(figures, "curves", "Fig. 1b: training curves, rate decayed at 200 and 400", "figures.curves")
     for figure, name in ((landscape, "landscape.png"), (curves, "curves.png")):
         figure.add_argument("-o", "--out", type=Path, default=Path(name), help=f"the picture (default {name})")
 
-    _command(subcommands, "tasks", "list the tasks", commands.list_tasks)
-    _command(subcommands, "methods", "list methods and the parts they are made of", commands.list_methods)
+    data = commands.add_parser("data", help="list, get, import, show data", description="Data sets and their files.")
+    verbs = data.add_subparsers(title="what", required=True, metavar="WHAT")
+    _command(verbs, "list", "every task, what it needs, and whether it is here", "data.list_data")
+    get = _command(verbs, "get", "download a data set; an interrupted download goes on", "data.get")
+    get.add_argument("name", help="a data set (`fedtrue data list`)")
+    take = _command(verbs, "import", "make a data set of a file you have", "data.import_file")
+    take.add_argument("kind", choices=["stackexchange"], help="what the file is: a dump's Posts.xml, plain, .xz or .7z")
+    take.add_argument("file", type=Path, help="e.g. beer.stackexchange.com/Posts.xml")
+    take.add_argument("--site", help="the name it gets (default: from the file's or its folder's name)")
+    show = _command(verbs, "show", "statistics and a few examples a person can read", "data.show")
+    show.add_argument("name", help="a task (`fedtrue tasks`)")
+    show.add_argument("--examples", type=int, default=3, help="how many (default 3)")
+    show.add_argument("-o", "--out", type=Path, help="where a picture goes, for images (default NAME.png)")
+    _add_set(show)
+
+    _command(commands, "tasks", "list the tasks", "listing.list_tasks")
+    _command(commands, "methods", "list methods and the parts they are made of", "listing.list_methods")
     return parser
 
 
-_THEORY = "The theory on the quadratic federation of the paper's Fig. 1, drawn."
-
-
-def _command(subcommands: Any, name: str, summary: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subcommands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+def _command(commands: Any, name: str, summary: str, function: str) -> argparse.ArgumentParser:
+    """A subcommand; its module is imported when it is called, so that `--help` is quick."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.set_defaults(command=function, flags=parser._option_string_actions)
+    parser.set_defaults(command=_imported(function), flags=parser._option_string_actions)
     return parser
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    module, name = function.split(".")
+    return lambda options: getattr(import_module(f"fedtrue.commands.{module}"), name)(options)
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """A flag a field of RunConfig, named after it; the parts have short flags, all else goes through --set."""
-    from fedtrue.runner.config import RunConfig
+    from fedtrue.runner.config import NOT_FLAGS, RunConfig, parse_value
 
     helps = _field_comments(RunConfig)
     everyday = parser.add_argument_group("what people change every day")
     everyday.add_argument("--client", metavar="NAME", help="client optimizer (default adagrad)")
     everyday.add_argument("--client-rate", type=float, metavar="η", help="its learning rate (default: the task's best)")
-    everyday.add_argument("--server", metavar="NAME", help="server optimizer (default sgd)")
+    everyday.add_argument("--server", metavar="NAME", help="server optimizer (default: the task's)")
     everyday.add_argument("--server-rate", type=float, metavar="α", help="its learning rate (default: the task's best)")
     more = parser.add_argument_group("settings")
     for entry in fields(RunConfig):
@@ -105,30 +123,23 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
             flag = "--" + entry.name.replace("_", "-")
             default = "" if entry.default in (None, MISSING) else f" (default {entry.default})"
             group = everyday if entry.name in ("correction", "rounds", "seed") else more
-            group.add_argument(flag, type=_value, metavar="…", help=helps.get(entry.name, "") + default)
-    more.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+            group.add_argument(flag, type=parse_value, metavar="…", help=helps.get(entry.name, "") + default)
+    _add_set(more)
+
+
+def _add_set(parser: Any) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
         help="any other setting, e.g. --set client.epsilon=1e-5 --set task_options.noise=0.1",
-    )  # fmt: skip
+    )
 
 
 def _field_comments(config: type) -> dict[str, str]:
     """The comment behind each field is its help: one definition, no drift."""
-    import inspect
-    import re
-
     lines = inspect.getsource(config).splitlines()
     found = (re.match(r"    (\w+): .*?(?:#\s*(.*))?$", line) for line in lines)
     return {match[1]: match[2] or "" for match in found if match}
-
-
-def _value(text: str) -> Any:
-    """A flag's text as TOML would read it: numbers, lists, true; a bare `2,30` is a list, all else a string."""
-    import tomllib
-
-    for attempt in (text, f"[{text}]" if "," in text else None):
-        try:
-            return tomllib.loads(f"value = {attempt}")["value"]
-        except tomllib.TOMLDecodeError:
-            continue
-    return text

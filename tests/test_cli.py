@@ -74,18 +74,7 @@ def test_a_toml_file_and_flags_give_the_same_run(tmp_path, capsys):
     )
     main(["run", str(toml), "--json"])
     from_file = json.loads(capsys.readouterr().out)
-    flags = [
-        "--rounds",
-        "7",
-        "--local-steps",
-        "2,3",
-        "--correction",
-        "local",
-        "--client",
-        "adam",
-        "--client-rate",
-        "0.01",
-    ]
+    flags = ["--rounds=7", "--local-steps=2,3", "--correction=local", "--client=adam", "--client-rate=0.01"]
     main(["run", "quadratic", *flags, "--set", "client.epsilon=1e-5", "--set", "task_options.noise=0.5", "--json"])
     assert json.loads(capsys.readouterr().out)["params"] == from_file["params"]
 

@@ -232,7 +232,7 @@ def amsgrad(
 
     move = _adam_move("amsgrad", beta1, beta2, bias_correction)
     constants = Constants(epsilon, initial_accumulator, lagged)
-    largest = lambda params: {"largest": _filled(initial_accumulator)(params)}  # noqa: E731
+    largest = lambda params: {"largest": _filled(initial_accumulator)(params)}
     return _adaptive("amsgrad", learning_rate, accumulate, constants, move, beta1, "largest", also=largest)
 
 
@@ -253,7 +253,7 @@ def adabelief(
 
     move = _adam_move("adabelief", beta1, beta2, bias_correction)
     constants = Constants(epsilon, initial_accumulator, lagged)
-    belief = lambda params: {"belief": _filled(0.0)(params)}  # noqa: E731
+    belief = lambda params: {"belief": _filled(0.0)(params)}
     return _adaptive("adabelief", learning_rate, accumulate, constants, move, beta1, also=belief)
 
 

@@ -67,7 +67,7 @@ def adam(
 ) -> optax.GradientTransformation:
     """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s)."""
     number("server adam: beta2", beta2, high=1.0)
-    decay = lambda v, d: beta2 * v + (1 - beta2) * d**2  # noqa: E731
+    decay = lambda v, d: beta2 * v + (1 - beta2) * d**2
     return _adaptive("adam", learning_rate, decay, beta1, epsilon, initial_accumulator)
 
 
@@ -76,7 +76,7 @@ def yogi(
 ) -> optax.GradientTransformation:
     """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s)."""
     number("server yogi: beta2", beta2, high=1.0)
-    turn = lambda v, d: v - (1 - beta2) * jnp.sign(v - d**2) * d**2  # noqa: E731
+    turn = lambda v, d: v - (1 - beta2) * jnp.sign(v - d**2) * d**2
     return _adaptive("yogi", learning_rate, turn, beta1, epsilon, initial_accumulator)
 
 

@@ -127,7 +127,7 @@ def _gather_cohort(
 ) -> Cohort:
     keys = jax.vmap(lambda client: client_key(seed, round_index, client))(chosen)
     sizes = federation.sizes[chosen]
-    order = lambda key, size: epoch_orders(key, size, shape.largest_client, shape.epochs)  # noqa: E731
+    order = lambda key, size: epoch_orders(key, size, shape.largest_client, shape.epochs)
     return Cohort(
         chosen,
         federation.starts[chosen],

@@ -23,6 +23,8 @@ from fedtrue.names import look_up, suggestion
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
+NOT_FLAGS = ("task", "task_options", "client", "server")  # have flags of their own, or --set
+
 
 @dataclass(frozen=True)
 class Part:
@@ -171,3 +173,13 @@ def _change_part(part: Part, value: Any) -> Part:
     options = {key: entry for key, entry in value.items() if key != "name"}
     part = _change_part(part, value["name"]) if "name" in value else part
     return Part(part.name, {**part.options, **options})
+
+
+def parse_value(text: str) -> Any:
+    """A flag's text as TOML would read it: numbers, lists, true; a bare `2,30` is a list, all else a string."""
+    for attempt in (text, f"[{text}]" if "," in text else None):
+        try:
+            return tomllib.loads(f"value = {attempt}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text

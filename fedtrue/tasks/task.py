@@ -59,6 +59,26 @@ class Task:
         return np.asarray(self.sizes[weighting], np.float64)
 
 
+def split_validation_within(train: ClientData, part: float) -> tuple[ClientData, ClientData | None]:
+    """(train, validation): the last `part` of every client's examples; 0 keeps all for training."""
+    _check_part("validation", part)
+    return train.split_within(1 - part) if part else (train, None)
+
+
+def split_validation_clients(train: ClientData, part: float, seed: int = 0) -> tuple[ClientData, ClientData | None]:
+    """(train, validation): `part` of the clients, drawn by `seed`; 0 keeps all for training."""
+    _check_part("validation", part)
+    if not part:
+        return train, None
+    validation, rest = train.split_clients(part, seed)
+    return rest, validation
+
+
+def _check_part(name: str, part: float) -> None:
+    if not 0 <= part < 1:
+        raise ValueError(f"{name} is {part}: choose a part of at least 0 and below 1")
+
+
 def masked_mean(per_example: Any, mask: Any) -> tuple[Any, tuple[Any, Any]]:
     """Mean over the real examples of a batch, and the (total, count) it came from."""
     total, count = jnp.sum(per_example * mask), jnp.sum(mask)

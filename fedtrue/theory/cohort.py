@@ -57,7 +57,7 @@ def cohort_bias(
         def pseudo_gradients(x: Any, present: Any) -> Any:
             phase, server = method.phases[0], method.init(back(x))
             outputs = client_outputs(task, method, phase, arrays, server, seed)
-            received = lambda row: phase.receive(server, total(jax.vmap(weigh)(outputs, arrays.weights, row)))  # noqa: E731
+            received = lambda row: phase.receive(server, total(jax.vmap(weigh)(outputs, arrays.weights, row)))
             return jax.vmap(lambda row: ravel_pytree(received(row)[1])[0])(present)
 
         values = np.asarray(jax.jit(pseudo_gradients)(x, present))

@@ -47,6 +47,6 @@ def test_yogi():
 
 
 def test_a_schedule_counts_the_servers_steps():
-    halved = lambda step: jnp.where(step < 1, 1.0, 0.5)  # noqa: E731
+    halved = lambda step: jnp.where(step < 1, 1.0, 0.5)
     assert walk(server.sgd(halved), [2, 2]) == [-2, -3]
     assert walk(server.adagrad(halved, epsilon=1.0), [3, 4]) == [approx(-3 / 4), approx(-3 / 4 - 0.5 * 4 / 6)]

@@ -15,7 +15,7 @@ def distances(client, rates, correction, trace, rounds=ROUNDS, task=None, local_
     """Distance of the end point from the minimiser for each client rate; all rates train together."""
     task = task or ft.tasks.quadratic()
     with float64():
-        method_of = lambda rate: ft.fedopt(client(rate), correction=correction, trace=trace)  # noqa: E731
+        method_of = lambda rate: ft.fedopt(client(rate), correction=correction, trace=trace)
         simulation = Simulation(task, method_of, grid=jnp.asarray(rates), local_steps=list(local_steps))
         state = simulation.start()
         for first in range(0, rounds, DISPATCH):
@@ -51,7 +51,7 @@ def test_on_a_random_quadratic_the_bias_falls_linearly_with_the_rate_if_and_only
     rng = np.random.default_rng(7)
     roots = rng.normal(size=(3, 3, 3))
     task = ft.tasks.quadratic(roots @ roots.transpose(0, 2, 1) + np.eye(3), rng.normal(size=(3, 3)), start=[0, 0, 0])
-    run = lambda correction: distances(client, [2e-3, 1e-3], correction, "exact", 20_000, task, (1, 3, 8))  # noqa: E731
+    run = lambda correction: distances(client, [2e-3, 1e-3], correction, "exact", 20_000, task, (1, 3, 8))
     corrected, uncorrected = run("joint"), run("none")
     assert corrected[1] / corrected[0] == pytest.approx(0.5, abs=0.05)  # O(η)
     assert uncorrected[1] / uncorrected[0] == pytest.approx(1.0, abs=0.05)  # O(1)

@@ -38,9 +38,7 @@ def test_joint_correction_of_sgd_rescales_by_the_harmonic_mean_of_the_steps():
 def test_scaling_the_loss_leaves_restarted_adam_without_epsilon_unchanged(correction):
     adam = ft.fedopt(ft.client.adam(1e-3, epsilon=0.0), correction=correction)
     run = lambda scale: (
-        ft.train(  # noqa: E731
-            ft.tasks.quadratic(scale * np.array(HESSIANS), MINIMA), adam, rounds=5, local_steps=STEPS
-        ).params
+        ft.train(ft.tasks.quadratic(scale * np.array(HESSIANS), MINIMA), adam, rounds=5, local_steps=STEPS).params
     )
     np.testing.assert_allclose(run(1.0), run(1000.0), rtol=1e-10)
 
@@ -69,7 +67,7 @@ def test_compilation_does_not_change_the_result():
 def test_the_result_does_not_depend_on_the_number_of_lanes(lanes, state):
     method = ft.fedopt(ft.client.adam(1e-2), client_state=state)
     run = lambda lanes: (
-        ft.train(  # noqa: E731
+        ft.train(
             ft.tasks.quadratic(HESSIANS, MINIMA, noise=1.0), method, rounds=3, local_steps=STEPS, lanes=lanes
         ).params
     )
@@ -84,7 +82,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
 
 
 def test_a_learning_rate_may_be_a_schedule_of_the_round():
-    stopped = lambda round_index: jnp.where(round_index < 2, 1e-2, 0.0)  # noqa: E731
+    stopped = lambda round_index: jnp.where(round_index < 2, 1e-2, 0.0)
     task = ft.tasks.quadratic()
     after_two = ft.train(task, ft.fedopt(ft.client.adagrad(1e-2)), rounds=2, local_steps=3).params
     scheduled = ft.train(task, ft.fedopt(ft.client.adagrad(stopped)), rounds=7, local_steps=3).params

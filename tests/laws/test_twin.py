@@ -16,7 +16,7 @@ spec.loader.exec_module(twin)
 
 HESSIANS, MINIMA = [[1.0, 30.0], [20.0, 1.0], [5.0, 2.0]], [[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0]]
 WEIGHTS, STEPS, GAMMAS, RATE = [0.2, 0.5, 0.3], [2, 7, 4], [1.0, 0.5, 2.0], 0.02
-GRADIENTS = [lambda x, h=np.array(h), m=np.array(m): h * (x - m) for h, m in zip(HESSIANS, MINIMA)]
+GRADIENTS = [lambda x, h=h, m=m: h * (x - m) for h, m in zip(np.array(HESSIANS), np.array(MINIMA))]
 TASK = ft.tasks.quadratic(HESSIANS, MINIMA, weights=WEIGHTS)
 
 CASES = [

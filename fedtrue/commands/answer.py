@@ -1,0 +1,64 @@
+"""What a command returns, and the pieces it is shown with."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The JSON document, and how a person reads it."""
+
+    data: Any
+    show: Callable[[], None]
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A rich table; numbers to the right."""
+    result = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        numeric = all(isinstance(row[i], int | float) for row in rows)
+        result.add_column(column, justify="right" if numeric else "left")
+    for row in rows:
+        result.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
+    return result
+
+
+def printed(*parts: Any) -> Callable[[], None]:
+    return lambda: Console(soft_wrap=True).print(*parts, sep="\n")
+
+
+class RoundsBar:
+    """A progress bar with rounds per second and time left; silent when not a terminal."""
+
+    def __init__(self, total: int):
+        self.console = Console(stderr=True)
+        self.began, self.total = time.perf_counter(), total
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[latest]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.line = self.bar.add_task("rounds", total=total, speed="compiling", latest="")
+
+    def __enter__(self) -> "RoundsBar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
+        speed = f"{done / (time.perf_counter() - self.began):.3g} rounds/s"
+        said = "  ".join(f"{name} {value:.4g}" for name, value in latest.items())
+        self.bar.update(self.line, completed=done, speed=speed, latest=said)
