@@ -13,6 +13,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing fedtrue and what its tests need into .venv (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,docs]'
+	@$(BIN)/fedtrue data get plays > /dev/null || echo "the plays could not be fetched: tests and the demo that need them will say so"
 	@touch $@
 
 demo: env

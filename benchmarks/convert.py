@@ -31,8 +31,8 @@ from generated import stackoverflow_message, write_sqlite  # noqa: E402
 
 from fedtrue.data import tff_sqlite  # noqa: E402
 from fedtrue.data.cache import cached  # noqa: E402
-from fedtrue.data.columns import Fixed  # noqa: E402
-from fedtrue.data.text import encode_sentence, index_of  # noqa: E402
+from fedtrue.data.columns import Chunk, Fixed, batched  # noqa: E402
+from fedtrue.data.text import encode_sentences, index_of  # noqa: E402
 
 RESULTS = HERE / "results" / "convert.json"
 VOCABULARY_WORDS, LENGTH = 10_000, 20
@@ -58,8 +58,9 @@ def convert(database: Path) -> dict:
     index = index_of([f"word{n}" for n in range(VOCABULARY_WORDS)])
 
     def examples():
-        for client, features in tff_sqlite.read(database, "train", ["tokens"]):
-            yield client, {"tokens": encode_sentence(features["tokens"].split(b" "), index, LENGTH)}
+        for batch in batched(tff_sqlite.read(database, "train", ["tokens"])):
+            sentences = [features["tokens"] for _, features in batch]
+            yield Chunk([client for client, _ in batch], {"tokens": encode_sentences(sentences, index, LENGTH)})
 
     began, cpu_began = time.perf_counter(), time.process_time()
     schema = {"tokens": Fixed((LENGTH + 1,), np.uint16)}

@@ -36,7 +36,7 @@ def printed(*parts: Any) -> Callable[[], None]:
 class RoundsBar:
     """A progress bar with rounds per second and time left; silent when not a terminal."""
 
-    def __init__(self, total: int):
+    def __init__(self, total: int, name: str = "rounds"):
         self.console = Console(stderr=True)
         self.began, self.total = time.perf_counter(), total
         self.bar = Progress(
@@ -49,7 +49,7 @@ class RoundsBar:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.line = self.bar.add_task("rounds", total=total, speed="compiling", latest="")
+        self.line = self.bar.add_task(name, total=total, speed="compiling", latest="")
 
     def __enter__(self) -> "RoundsBar":
         self.bar.start()

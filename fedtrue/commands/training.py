@@ -22,8 +22,9 @@ def run(options: Namespace) -> Answer:
     task = config.load_task()
     method = config.build_method(task)
     rounds = config.rounds if config.rounds is not None else task.rounds
-    if task.source and not options.json:
-        Console(stderr=True).print(f"data: {task.source}", highlight=False)
+    say = _said_nowhere if options.json else _said_on_stderr
+    if task.source:
+        say(f"data: {task.source}")
     began = time.perf_counter()
     with RoundsBar(rounds) as bar:
         result = train(
@@ -37,12 +38,21 @@ def run(options: Namespace) -> Answer:
             lanes=config.lanes,
             evaluate_every=config.evaluate_every,
             progress=bar,
+            say=say if task.source else None,  # a problem made of a few numbers needs no word about memory
         )
     found = outcome(task, result)
     found["seconds"] = time.perf_counter() - began
     rows = [[name, value] for name, value in found.items() if not isinstance(value, list | dict)]
     title = f"{config.task}: {config.method or config.client.name + ' + ' + config.correction}, {rounds} rounds"
     return Answer(found, printed(table(title, ["", "value"], rows)))
+
+
+def _said_on_stderr(line: str) -> None:
+    Console(stderr=True).print(line, highlight=False)
+
+
+def _said_nowhere(line: str) -> None:
+    pass
 
 
 def outcome(task: Task, result: Result) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ def cached(
     version: int,
     settings: dict[str, Any],
     schema: columns.Schema,
-    examples: Callable[[], Iterable[columns.Example]],
+    examples: Callable[[], columns.Examples],
     progress: Callable[[int], None] | None = None,
 ) -> ClientData:
     """The client data that `examples` yields, converted on the first call and memory-mapped from then on.
 
-    `examples` yields (client id, {column: value}) in the source's order; clients may come interleaved. A change in
-    `version`, `settings`, `schema` or any source file leads to a new conversion.
+    `examples` yields (client id, {column: value}), or a `Chunk` of many, in the source's order; clients may come
+    interleaved. A change in `version`, `settings`, `schema` or any source file leads to a new conversion.
     """
     key = {"version": version, "settings": settings, "columns": columns.describe(schema)}
     folder = cached_folder(name, sources, key, lambda folder: columns.write(folder, schema, examples(), progress))

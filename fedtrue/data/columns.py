@@ -6,11 +6,11 @@ came interleaved, the rows are moved a chunk at a time too. Only the clients' na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -42,6 +42,20 @@ class Varying:
 Schema = Mapping[str, Fixed | Varying]
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Many examples at once: whose each one is, and their values stacked, or a list of rows for a varying column.
+
+    For sources of millions of examples, where Python's time for each one counts.
+    """
+
+    clients: Sequence[str]
+    columns: Mapping[str, Any]
+
+
+Examples = Iterable[Example] | Iterable[Chunk]  # one kind or the other, throughout a source
+
+
 def describe(schema: Schema) -> dict[str, dict]:
     """The schema as JSON, and a ValueError for a column that could not be a file name."""
     for name in schema:
@@ -53,17 +67,17 @@ def describe(schema: Schema) -> dict[str, dict]:
     }
 
 
-def write(folder: Path, schema: Schema, examples: Iterable[Example], progress: Callable[[int], None] | None) -> dict:
+def write(folder: Path, schema: Schema, examples: Examples, progress: Callable[[int], None] | None) -> dict:
     """Writes every example into `folder`; returns the counts. `progress` hears the number of examples so far."""
     describe(schema)
     code_of_client: dict[str, int] = {}
     codes = NpyStream(folder / "codes.npy", np.uint32)
     writers = {name: _writer(folder, name, kind) for name, kind in schema.items()}
     try:
-        for chunk in _chunks(examples, CHUNK_EXAMPLES):
-            codes.append(np.array([code_of_client.setdefault(client, len(code_of_client)) for client, _ in chunk]))
+        for chunk in _chunks(examples, schema):
+            codes.append(np.array([code_of_client.setdefault(client, len(code_of_client)) for client in chunk.clients]))
             for name, writer in writers.items():
-                writer.append(_values(chunk, name))
+                writer.append(_checked_values(chunk, name))
             if progress:
                 progress(codes.rows)
     finally:
@@ -103,10 +117,34 @@ def _open(path: Path, mode: Literal["r", "r+"] = "r") -> np.ndarray:
         return empty
 
 
-def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(items: Iterable[T], size: int = CHUNK_EXAMPLES) -> Iterator[list[T]]:
+    """The items in lists of `size`, the last one shorter."""
     iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _chunks(examples: Examples, schema: Schema) -> Iterator[Chunk]:
+    """The source's own chunks, or its examples made into chunks."""
+    items = iter(examples)
+    first = next(items, None)
+    if first is None:
+        return
+    if isinstance(first, Chunk):
+        yield first
+        yield from cast(Iterator[Chunk], items)
+        return
+    singles = cast(Iterator[Example], chain([first], items))
+    for batch in batched(singles, CHUNK_EXAMPLES):
+        yield Chunk([client for client, _ in batch], {name: _values(batch, name) for name in schema})
+
+
+def _checked_values(chunk: Chunk, name: str) -> Any:
+    if name not in chunk.columns:
+        raise ValueError(f"a chunk has no {name!r}, only {sorted(chunk.columns)}")
+    if len(chunk.columns[name]) != len(chunk.clients):
+        raise ValueError(f"a chunk has {len(chunk.columns[name])} rows of {name!r} for {len(chunk.clients)} examples")
+    return chunk.columns[name]
 
 
 def _values(chunk: list[Example], name: str) -> list:
@@ -147,7 +185,7 @@ class FixedWriter:
         self._name, self._kind = name, kind
         self._stream = NpyStream(folder / f"{name}.npy", kind.dtype, kind.shape)
 
-    def append(self, values: list) -> None:
+    def append(self, values: Sequence) -> None:
         rows = _exactly(self._name, _stacked(self._name, values), self._kind.dtype)
         if rows.size != len(values) * int(np.prod(self._kind.shape)):
             raise ValueError(f"column {self._name!r} has an example of shape {rows.shape[1:]}, not {self._kind.shape}")
@@ -165,7 +203,7 @@ class VaryingWriter:
         self._splits = NpyStream(folder / f"{name}.splits.npy", np.int64)
         self._splits.append(np.zeros(1, np.int64))
 
-    def append(self, values: list) -> None:
+    def append(self, values: Sequence) -> None:
         rows = [np.asarray(row) for row in values]
         if any(row.ndim != 1 for row in rows):
             raise ValueError(
@@ -186,7 +224,7 @@ def _writer(folder: Path, name: str, kind: Fixed | Varying) -> FixedWriter | Var
     return FixedWriter(folder, name, kind) if isinstance(kind, Fixed) else VaryingWriter(folder, name, kind)
 
 
-def _stacked(name: str, values: list) -> np.ndarray:
+def _stacked(name: str, values: Sequence) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
+from fedtrue.engine.capacity import choose_lanes, lane_bytes
 from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round
 from fedtrue.tasks.task import Task
 
@@ -45,17 +46,19 @@ class Simulation:
         if lanes is not None:
             whole("lanes", lanes, low=1)
         devices = jax.local_devices()
-        per_device = lanes or default_lanes(chosen_cohort, len(devices))
-        used = devices[: max(1, min(len(devices), chosen_cohort // per_device))]
+        params = jax.eval_shape(task.init, jax.random.key(0))
+        lane = lane_bytes(self._first_method(), task.loss, params) * self.cells
+        self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes)
+        used = devices[: self.lanes.devices]
         self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
         self.shape = Shape(
             cohort=chosen_cohort,
-            lanes=per_device * len(used),
+            lanes=self.lanes.per_device * self.lanes.devices,
             batch_size=task.batch_size,
             largest_client=int(task.train.sizes.max()),
             epochs=int(np.max(-(-steps // steps_per_epoch(task.train.sizes, task.batch_size)))),
         )
-        self.federation = _federation(task, self._weighting(), steps, rate_multipliers)
+        self.federation = _federation(task, self._first_method().weighting or task.weighting, steps, rate_multipliers)
         self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))
         self._empty_infos = jax.jit(self._cells(self._empty_infos_of_cell))
 
@@ -96,9 +99,13 @@ class Simulation:
 
         return over_cells
 
-    def _weighting(self) -> str:
-        cell = None if self.grid is None else jax.tree.map(lambda values: values[0], self.grid)
-        return self.method_of(cell).weighting or self.task.weighting
+    def _first_method(self) -> Method:
+        return self.method_of(None if self.grid is None else jax.tree.map(lambda values: values[0], self.grid))
+
+    @property
+    def cells(self) -> int:
+        """How many runs train together."""
+        return 1 if self.grid is None else len(jax.tree.leaves(self.grid)[0])
 
 
 def _federation(task: Task, weighting: str, steps: np.ndarray, rate_multipliers: Sequence[float] | None) -> Federation:
@@ -112,11 +119,6 @@ def _federation(task: Task, weighting: str, steps: np.ndarray, rate_multipliers:
         jnp.asarray(task.client_weights(weighting), real),
         jnp.asarray(task.client_weights("examples"), real),
     )
-
-
-def default_lanes(cohort: int, devices: int) -> int:
-    """Lanes a device."""
-    return -(-cohort // devices)
 
 
 def _cohort_size(cohort: int | None, clients: int) -> int:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,13 @@ def train(
     lanes: int | None = None,
     evaluate_every: int | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Result:
     """Train `task` by `method` for `rounds` rounds.
 
     `local_steps`: one number, or one a client; without it, the task's local epochs. `rate_multipliers`: γ_i, one a
     client, η_i = γ_i η. The task's validation and test data are evaluated every `evaluate_every` rounds and at the end.
+    `say` is told, before anything is compiled, how many clients train side by side and what memory that takes.
     The same seed gives the same weights, cohorts and batches, whatever the method.
     """
     whole("rounds", rounds)
@@ -61,6 +63,8 @@ def train(
             rate_multipliers=rate_multipliers,
             lanes=lanes,
         )
+        if say:
+            say(f"lanes: {simulation.lanes}")
         evaluator, evaluations = Evaluator(task), []
         state, infos, done, dispatch, skipped = simulation.start(), [], 0, 1, 0
         while done < rounds and skipped < PATIENCE:

@@ -1,10 +1,32 @@
 """Tasks: data, model, loss, metrics and recommended settings."""
 
+from fedtrue.tasks.cifar10 import cifar10
+from fedtrue.tasks.cifar100 import cifar100
+from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.quadratic import quadratic
 from fedtrue.tasks.registry import TASKS, TaskEntry
 from fedtrue.tasks.shakespeare import shakespeare
+from fedtrue.tasks.stackexchange import stackexchange
+from fedtrue.tasks.stackoverflow_tags import stackoverflow_tags
+from fedtrue.tasks.stackoverflow_words import stackoverflow_words
 from fedtrue.tasks.synthetic_tags import synthetic_tags
 from fedtrue.tasks.synthetic_words import synthetic_words
 from fedtrue.tasks.task import from_arrays
 
-__all__ = ["TASKS", "TaskEntry", "from_arrays", "quadratic", "shakespeare", "synthetic_tags", "synthetic_words"]
+__all__ = [
+    "TASKS",
+    "TaskEntry",
+    "cifar10",
+    "cifar100",
+    "descriptions",
+    "from_arrays",
+    "mnist",
+    "quadratic",
+    "shakespeare",
+    "stackexchange",
+    "stackoverflow_tags",
+    "stackoverflow_words",
+    "synthetic_tags",
+    "synthetic_words",
+]

@@ -3,8 +3,15 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fedtrue.tasks.cifar10 import cifar10
+from fedtrue.tasks.cifar100 import cifar100
+from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.quadratic import quadratic
 from fedtrue.tasks.shakespeare import shakespeare
+from fedtrue.tasks.stackexchange import stackexchange
+from fedtrue.tasks.stackoverflow_tags import stackoverflow_tags
+from fedtrue.tasks.stackoverflow_words import stackoverflow_words
 from fedtrue.tasks.synthetic_tags import synthetic_tags
 from fedtrue.tasks.synthetic_words import synthetic_words
 from fedtrue.tasks.task import Task
@@ -20,9 +27,24 @@ class TaskEntry(NamedTuple):
 
 TASKS: dict[str, TaskEntry] = {
     "quadratic": TaskEntry(quadratic, "the paper's Fig. 1: a quadratic a client, minimiser known in closed form"),
-    "shakespeare": TaskEntry(
-        shakespeare, "the paper's next character, speaking roles as clients, two LSTM layers", ("shakespeare", "plays")
+    "stackoverflow_words": TaskEntry(
+        stackoverflow_words, "the paper's next word: 342,477 users, 10,000 words, an LSTM", ("stackoverflow",)
     ),
+    "stackoverflow_tags": TaskEntry(
+        stackoverflow_tags, "the paper's tags: 342,477 users, 500 tags, logistic regression", ("stackoverflow",)
+    ),
+    "shakespeare": TaskEntry(
+        shakespeare, "the paper's next character: speaking roles, two LSTM layers", ("shakespeare", "plays")
+    ),
+    "cifar100": TaskEntry(
+        cifar100, "the paper's images: 500 clients by Pachinko allocation, ResNet-18 with group norm", ("cifar100",)
+    ),
+    "cifar10": TaskEntry(cifar10, "images of 10 classes, clients by a Dirichlet split", ("cifar10",)),
+    "mnist": TaskEntry(mnist, "digits, 539 writers as clients; logistic regression or a small CNN", ("mnist",)),
+    "stackexchange": TaskEntry(
+        stackexchange, "next word or tags on any Stack Exchange site, users as clients", ("stackexchange",)
+    ),
+    "descriptions": TaskEntry(descriptions, "tags of Debian's packages, maintainers as clients", ("debian",)),
     "synthetic_words": TaskEntry(synthetic_words, "a stand-in for stackoverflow_words: its shapes, made-up words"),
     "synthetic_tags": TaskEntry(synthetic_tags, "a stand-in for stackoverflow_tags: its shapes, made-up words"),
 }

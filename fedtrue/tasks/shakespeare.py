@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from fedtrue.models.lstm import language_model
 from fedtrue.tasks.next_token import next_token_task
 from fedtrue.tasks.paper_rates import SHAKESPEARE
 from fedtrue.tasks.task import Task, split_validation_within
-from fedtrue.tasks.tff_files import find_split
+from fedtrue.tasks.tff_files import Split, find_split
 
 # In the order of TFF's own Shakespeare task, so that ids agree with the reference's.
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
@@ -71,18 +72,22 @@ def decode(tokens: Iterable[int]) -> str:
 
 def _data() -> tuple[ClientData, ClientData, str]:
     try:
-        train, test = (find_split("shakespeare", split, f"shakespeare_{split}.h5") for split in ("train", "test"))
+        train = find_split("shakespeare", "train", "shakespeare_train.h5")
     except MissingData:
         return _plays()
-    snippets = lambda split: (
-        (client, example["snippets"].decode("utf-8", "replace")) for client, example in split.read(["snippets"])
-    )
-    converted = [
-        _converted(f"shakespeare-{name}", [split.path], name, lambda split=split: snippets(split))  # type: ignore[misc]
-        for name, split in (("train", train), ("test", test))
-    ]
+    test = find_split("shakespeare", "test", "shakespeare_test.h5")
     names = ", ".join(dict.fromkeys([train.path.name, test.path.name]))
-    return converted[0], converted[1], f"TFF's Shakespeare, the paper's own data ({names})"
+    source = f"TFF's Shakespeare, the paper's own data ({names})"
+    return _snippets(train, "train"), _snippets(test, "test"), source
+
+
+def _snippets(split: Split, name: str) -> ClientData:
+    read = lambda: ((client, _text(example["snippets"])) for client, example in split.read(["snippets"]))
+    return _converted(f"shakespeare-{name}", [split.path], name, read)
+
+
+def _text(snippet: bytes) -> str:
+    return snippet.decode("utf-8", "replace")
 
 
 def _plays() -> tuple[ClientData, ClientData, str]:
@@ -105,7 +110,9 @@ def _speeches(spoken: Iterable[tuple[str, dict[str, Any]]], test: bool) -> Itera
             yield role, speech
 
 
-def _converted(name: str, sources: list, split: str, snippets: Callable[[], Iterable[tuple[str, str]]]) -> ClientData:
+def _converted(
+    name: str, sources: list[Path], split: str, snippets: Callable[[], Iterable[tuple[str, str]]]
+) -> ClientData:
     def rows() -> Iterator[Example]:
         for client, snippet in snippets():
             for row in encode(snippet):

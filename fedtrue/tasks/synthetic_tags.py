@@ -9,8 +9,8 @@ from jax.typing import DTypeLike
 from fedtrue.data.client_data import ClientData, ClientIds, Ragged
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
 from fedtrue.tasks.tag_prediction import tag_task
-from fedtrue.tasks.task import Task
-from fedtrue.tasks.zipf import check_positive, client_sizes, favourite_topics, of_topic, zipf
+from fedtrue.tasks.task import Task, check_positive
+from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
 
 ABOUT_A_TAG = 0.5  # of the words belong to one of the text's tags: what a model can learn
 MEAN_WORDS, MOST_WORDS = 21, 120  # a sentence and the title
@@ -50,8 +50,8 @@ def _clients(
 ) -> ClientData:
     sizes = client_sizes(generator, clients, largest)
     topic = favourite_topics(generator, sizes, topics)
-    tag_counts = generator.integers(1, MOST_TAGS + 1, len(topic))
-    tag_ids = _ragged(of_topic(generator, np.repeat(topic, tag_counts), tags, topics), tag_counts, tags)
+    tag_ids = _distinct_tags(generator, topic, tags, topics)
+    tag_counts = np.diff(tag_ids.splits)
     word_counts = np.minimum(generator.geometric(1 / MEAN_WORDS, len(topic)), MOST_WORDS)
     text = np.repeat(np.arange(len(topic)), word_counts)
     about = tag_ids.values[tag_ids.splits[text] + generator.integers(tag_counts[text])].astype(np.int64)
@@ -63,6 +63,13 @@ def _clients(
         sizes,
         ClientIds.from_names(f"{prefix}_{client}" for client in range(clients)),
     )
+
+
+def _distinct_tags(generator: np.random.Generator, topic: np.ndarray, tags: int, topics: int) -> Ragged:
+    """One to five draws a text from its topic's tags; a tag drawn twice counts once."""
+    text = np.repeat(np.arange(len(topic)), generator.integers(1, MOST_TAGS + 1, len(topic)))
+    text, tag = np.divmod(np.unique(text * tags + of_topic(generator, topic[text], tags, topics)), tags)
+    return _ragged(tag, np.bincount(text, minlength=len(topic)), tags)
 
 
 def _ragged(values: np.ndarray, counts: np.ndarray, ids: int) -> Ragged:

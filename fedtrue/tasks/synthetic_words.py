@@ -10,8 +10,8 @@ from fedtrue.data.client_data import ClientData, ClientIds
 from fedtrue.data.text import PAD
 from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
-from fedtrue.tasks.task import Task
-from fedtrue.tasks.zipf import check_positive, client_sizes, favourite_topics, of_topic, zipf
+from fedtrue.tasks.task import Task, check_positive
+from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
 
 ON_TOPIC = 0.5  # of the words are about the example's topic,
 FOLLOWING = 0.4  # and so many are the fixed successor of the word before them: what a model can learn
@@ -74,9 +74,9 @@ def _sentences(
     """(sentences, length + 1) ids: begin, words, end if there is room, pads."""
     vocabulary, sentences = len(successor), len(topic)
     oov, bos, eos = vocabulary + 1, vocabulary + 2, vocabulary + 3
-    words = np.empty((sentences, length), np.int64)
+    words = np.zeros((sentences, length), np.int64)
     for place in range(length):
-        # Drawn from twice the vocabulary, the rarer half unknown: about 7 % of 10,000 words, as in real text.
+        # Drawn from twice the vocabulary, the rarer half unknown: 2 % of all words are.
         anything = zipf(generator, sentences, 2 * vocabulary)
         fresh = np.where(
             generator.random(sentences) < ON_TOPIC, of_topic(generator, topic, vocabulary, topics), anything
@@ -85,7 +85,7 @@ def _sentences(
         follows = (generator.random(sentences) < FOLLOWING) & (place > 0)
         words[:, place] = np.where(follows, successor[before], fresh)
     spoken = generator.geometric(1 / MEAN_WORDS, sentences)[:, None]
-    place = np.arange(length)
+    places = np.arange(length)
     ids = np.where(words < vocabulary, words + 1, oov)
-    ids = np.where(place < spoken, ids, np.where(place == spoken, eos, PAD))
+    ids = np.where(places < spoken, ids, np.where(places == spoken, eos, PAD))
     return np.concatenate([np.full((sentences, 1), bos), ids], axis=1).astype(np.min_scalar_type(eos))

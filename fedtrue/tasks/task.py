@@ -74,6 +74,13 @@ def split_validation_clients(train: ClientData, part: float, seed: int = 0) -> t
     return rest, validation
 
 
+def check_positive(**settings: int) -> None:
+    """A ValueError for the first setting below 1."""
+    for name, value in settings.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}: choose at least 1")
+
+
 def _check_part(name: str, part: float) -> None:
     if not 0 <= part < 1:
         raise ValueError(f"{name} is {part}: choose a part of at least 0 and below 1")

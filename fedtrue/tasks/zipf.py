@@ -30,9 +30,3 @@ def favourite_topics(generator: np.random.Generator, sizes: np.ndarray, topics: 
     own = generator.integers(topics, size=(len(sizes), favourites))
     client = np.repeat(np.arange(len(sizes)), sizes)
     return own[client, generator.integers(favourites, size=len(client))]
-
-
-def check_positive(**settings: int) -> None:
-    for name, value in settings.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}: choose at least 1")

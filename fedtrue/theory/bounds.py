@@ -63,12 +63,12 @@ def theorem_1(recursion: Recursion, first: float, rounds: int) -> float:
 
 
 def theorem_1_schedule(recursion: Recursion, rounds: int) -> np.ndarray:
-    """The T + 1 server rates behind the bound (Stich 2019, lemma 3): 1 at first, then 2/(a (2/a + t − T/2))."""
+    """The T + 1 server rates behind the bound (Stich 2019, lemma 3): 1 at first, then 2/(2 + a (t − T/2))."""
     a, t = recursion.a, np.arange(rounds + 1)
     if rounds <= 1 / a:
         return np.ones(rounds + 1)
     half = -(-rounds // 2)
-    return np.where(t < half, 1.0, 2 / (a * (2 / a + np.maximum(t - half, 0))))
+    return np.where(t < half, 1.0, 2 / (2 + a * np.maximum(t - half, 0)))
 
 
 def gd_bound(learning_rate: float, strong_convexity: float, local_steps: int, first: float, rounds: Any) -> Any:
@@ -77,8 +77,8 @@ def gd_bound(learning_rate: float, strong_convexity: float, local_steps: int, fi
 
 
 def sgd_schedule(recursion: Recursion, rounds: int) -> np.ndarray:
-    """Special case SGD: α_t = 2 / (a (t + β)) with β = 2/a, the smallest β that keeps every α ≤ 1."""
-    return 2 / (recursion.a * (np.arange(rounds) + 2 / recursion.a))
+    """Special case SGD: α_t = 2 / (a (t + β)) = 2 / (2 + a t): β = 2/a is the smallest β that keeps every α ≤ 1."""
+    return 2 / (2 + recursion.a * np.arange(rounds))
 
 
 def sgd_bound(recursion: Recursion, first: float, rounds: Any) -> Any:

@@ -14,8 +14,7 @@ from fedtrue.algorithm.aggregation import total, weigh
 from fedtrue.algorithm.method import Method
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task
-from fedtrue.theory.fixed_point import measured_fixed_point
-from fedtrue.theory.operator import all_clients, client_outputs
+from fedtrue.theory.operator import all_clients, client_outputs, initial_params
 from fedtrue.theory.root import flat, root_finder
 
 ENUMERATED = 20_000  # cohorts; more are sampled
@@ -48,25 +47,26 @@ def cohort_bias(
     if len(method.phases) != 1:
         raise ValueError("cohort_bias measures methods with one phase a round")
     with float64():
-        everyone = measured_fixed_point(task, method, local_steps, rate_multipliers, seed=seed).params
-        x, back = flat(everyone if at is None else at)
-        present = _cohorts(method, task, cohort, samples, seed)
-        everybody = np.ones((1, clients), bool)
+        cohorts = _cohorts(method, task, cohort, samples, seed)
+        present = np.concatenate([cohorts, np.ones((1, clients), bool)])  # the last row is everyone
+        evenly = np.append(np.full(len(cohorts), 1 / len(cohorts)), 0.0)
         arrays = all_clients(task, method.weighting, local_steps, rate_multipliers)
+        start, back = flat(initial_params(task))
 
-        def pseudo_gradients(x: Any, present: Any) -> Any:
+        def pseudo_gradients(x: Any) -> Any:
             phase, server = method.phases[0], method.init(back(x))
             outputs = client_outputs(task, method, phase, arrays, server, seed)
-            received = lambda row: phase.receive(server, total(jax.vmap(weigh)(outputs, arrays.weights, row)))
-            return jax.vmap(lambda row: ravel_pytree(received(row)[1])[0])(present)
+            sums = lambda row: total(jax.vmap(weigh)(outputs, arrays.weights, row))
+            return jax.vmap(lambda row: ravel_pytree(phase.receive(server, sums(row))[1])[0])(jnp.asarray(present))
 
-        values = np.asarray(jax.jit(pseudo_gradients)(x, present))
-        full = np.asarray(jax.jit(pseudo_gradients)(x, everybody))[0]
-        find = root_finder(lambda x: jnp.mean(pseudo_gradients(x, present), axis=0))
-        shift = find(flat(everyone)[0]).point - flat(everyone)[0]
-        sampled = len(present) < math.comb(clients, cohort)
-        error = values.std(axis=0) / np.sqrt(len(values)) if sampled else np.zeros_like(full)
-        return CohortBias(full, values.mean(axis=0), error, shift)
+        find = root_finder(lambda x, shares: shares @ pseudo_gradients(x))
+        everyone = find(start, np.append(np.zeros(len(cohorts)), 1.0)).point
+        shift = find(everyone, evenly).point - everyone
+        x = everyone if at is None else flat(at)[0]
+        values = np.asarray(jax.jit(pseudo_gradients)(x))
+    sampled = len(cohorts) < math.comb(clients, cohort)
+    error = values[:-1].std(axis=0) / np.sqrt(len(cohorts)) if sampled else np.zeros_like(x)
+    return CohortBias(values[-1], values[:-1].mean(axis=0), error, shift)
 
 
 def _cohorts(method: Method, task: Task, cohort: int, samples: int, seed: int) -> np.ndarray:

@@ -77,15 +77,19 @@ def initial_params(task: Task, seed: int = 0) -> Any:
 
 
 def one_round(task: Task, method: Method, clients: Clients) -> Callable[..., tuple[ServerState, Any]]:
-    """`(server, seed, round_index=0)` → the server after a round of everyone, and the last phase's pseudo-gradient."""
+    """`(server, seed, round_index=0)` → the server after a round of everyone, and the last phase's pseudo-gradient.
+
+    The pseudo-gradient is NaN when a client was dropped: a round of the others is another operator.
+    """
 
     def run(server: ServerState, seed: Any, round_index: Any = 0) -> tuple[ServerState, Any]:
-        pseudo_gradient = None
+        pseudo_gradient, dropped = None, 0
         for phase in method.phases:
             outputs = client_outputs(task, method, phase, clients, server, seed, round_index)
             sums = total(jax.vmap(weigh)(outputs, clients.weights))
             server, pseudo_gradient = phase.receive(server, sums)
-        return server, pseudo_gradient
+            dropped = dropped + sums.dropped
+        return server, jax.tree.map(lambda leaf: jnp.where(dropped > 0, jnp.nan, leaf), pseudo_gradient)
 
     return run
 

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 STEPS = 400
 FIRST_T = 8.0**8  # rounds; nearly a Newton step
 TRUST = 0.5  # of ‖r‖: how far the linear model may be off
+ILL_CONDITIONED = 1e14
 LARGEST = 2000  # unknowns; the Jacobian has this many rows
 
 
@@ -29,10 +30,15 @@ class Root(NamedTuple):
 
 def root_finder(residual: Callable[..., Any], tolerance: float = 1e-10) -> Callable[..., Root]:
     """`find(x, *arguments)` solves residual(x, *arguments) = 0 from x; compiled once for all arguments."""
-    value_and_jacobian = jax.jit(lambda x, *more: (residual(x, *more), jax.jacfwd(residual)(x, *more)))
+
+    def twice(x: Any, *more: Any) -> tuple[Any, Any]:
+        value = residual(x, *more)
+        return value, value  # one to differentiate, one to keep: the residual is compiled once
+
+    jacobian_and_value = jax.jit(jax.jacfwd(twice, has_aux=True))
 
     def at(x: np.ndarray, more: Any) -> tuple[np.ndarray, np.ndarray, bool]:
-        r, jacobian = (np.asarray(array) for array in value_and_jacobian(x, *more))
+        jacobian, r = (np.asarray(array) for array in jacobian_and_value(x, *more))
         return r, jacobian, bool(np.isfinite(r).all() and np.isfinite(jacobian).all())
 
     def find(x: Any, *more: Any) -> Root:
@@ -47,7 +53,11 @@ def root_finder(residual: Callable[..., Any], tolerance: float = 1e-10) -> Calla
             distance = _newton_step_length(jacobian, r)
             if distance <= tolerance * (1 + np.linalg.norm(x)):
                 return Root(x, jacobian, distance)
-            step = np.linalg.solve(jacobian + np.eye(x.size) / t, r)
+            implicit = jacobian + np.eye(x.size) / t
+            if np.linalg.cond(implicit) > ILL_CONDITIONED:
+                t = t / 8
+                continue
+            step = np.linalg.solve(implicit, r)
             new_r, new_jacobian, finite = at(x - step, more)
             surprise = np.linalg.norm(new_r - (r - jacobian @ step))
             if finite and surprise <= TRUST * np.linalg.norm(r):
@@ -64,7 +74,7 @@ def root_finder(residual: Callable[..., Any], tolerance: float = 1e-10) -> Calla
 
 def _newton_step_length(jacobian: np.ndarray, r: np.ndarray) -> float:
     """‖J⁻¹ r‖: how far the zero is, near it."""
-    if np.linalg.cond(jacobian) > 1e14:
+    if np.linalg.cond(jacobian) > ILL_CONDITIONED:
         return np.inf
     return float(np.linalg.norm(np.linalg.solve(jacobian, r)))
 

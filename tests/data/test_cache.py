@@ -77,6 +77,26 @@ def test_a_conversion_groups_by_client_and_keeps_the_order_whatever_the_chunks(c
         assert not [path for path in Path(folder).iterdir() if path.name.startswith(("codes", "destinations"))]
 
 
+@pytest.mark.parametrize("clients", ["aabbb", "abcabca"])
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_chunks_convert_as_their_examples_do(source, clients, size):
+    examples = numbered(clients)
+    chunks = [
+        columns.Chunk([client for client, _ in batch], {name: [row[name] for _, row in batch] for name in SCHEMA})
+        for batch in columns.batched(examples, size)
+    ]
+    assert contents(convert(source, chunks)) == grouped(examples)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [({"x": [[1, 2]]}, "a chunk has no 'words'"), ({"x": [[1, 2]], "words": []}, "0 rows of 'words' for 1 examples")],
+)
+def test_a_chunk_that_lacks_values_is_refused(source, values, message):
+    with pytest.raises(ValueError, match=message):
+        convert(source, [columns.Chunk(["a"], values)])
+
+
 def test_the_second_call_opens_and_does_not_convert(source):
     first = convert(source, numbered("abab"))
     second = cached("numbers", [source], 1, {}, SCHEMA, lambda: pytest.fail("converted twice"))

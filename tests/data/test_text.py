@@ -29,3 +29,10 @@ def test_a_row_begins_then_holds_the_words_then_ends(words, length):
     assert ids[0] == text.begin_id(INDEX)
     assert ids[1 : 1 + len(kept)] == [INDEX.get(word, text.unknown_id(INDEX)) for word in kept]
     assert ids[1 + len(kept) :] == ([text.end_id(INDEX)] + [0] * length)[: length - len(kept)]
+
+
+@given(st.lists(sentences.filter(bool)), st.integers(1, 10))
+def test_many_sentences_at_once_are_each_sentence_alone(many, length):
+    rows = text.encode_sentences([b" ".join(words) for words in many], INDEX, length)
+    assert rows.shape == (len(many), length + 1)
+    assert rows.tolist() == [text.encode_sentence(words, INDEX, length) for words in many]

@@ -1,0 +1,58 @@
+"""`make demo`: four methods on real plays, from the same weights and over the same cohorts; a table and a picture.
+
+python examples/demo.py [--rounds 12] [--out demo]
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import fedtrue as ft
+from fedtrue.commands.answer import RoundsBar, printed, table
+from fedtrue.report.curves import draw_curves
+
+SEQUENCES = 16  # kept of each role, so that the demo ends while you watch
+EVALUATED = 1024  # test sequences
+METHODS = {  # client rate and server rate: the paper's best for Shakespeare with server SGD
+    "client SGD": ft.fedopt(ft.client.sgd(1.0), ft.server.sgd(1.0), correction="none"),
+    "client Adagrad": ft.fedopt(ft.client.adagrad(10**-0.5), ft.server.sgd(10**-0.5), correction="none"),
+    "  + local correction": ft.fedopt(ft.client.adagrad(10**-0.5), ft.server.sgd(10.0), correction="local"),
+    "  + joint correction": ft.fedopt(ft.client.adagrad(10**-0.5), ft.server.sgd(1.0), correction="joint"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=Path("demo"))
+    options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 2)  # clients train side by side, one a core
+
+    task = ft.tasks.shakespeare()
+    task = replace(task, train=task.train.take(SEQUENCES), sizes={}, weighting="examples", evaluation_limit=EVALUATED)
+    print(f"data: {task.source}\n{len(task.train):,} roles, at most {SEQUENCES} sequences of 80 characters each")
+    rows, curves = [], {}
+    for name, method in METHODS.items():
+        began = time.perf_counter()
+        with RoundsBar(options.rounds, name.strip()) as bar:
+            result = ft.train(task, method, rounds=options.rounds, progress=bar)
+        metrics = result.evaluations[-1]["metrics"]["test"]
+        rows.append([name, metrics["loss"], 100 * metrics["accuracy"], time.perf_counter() - began])
+        curves[name.strip()] = (np.arange(1, options.rounds + 1), result.history["loss"])
+    title = f"Next character after {options.rounds} rounds of {task.cohort} roles"
+    options.out.mkdir(parents=True, exist_ok=True)
+    picture = options.out / "curves.png"
+    draw_curves(
+        curves, picture, title="Real plays, the same weights, the same cohorts", y_label="train loss (nats a character)"
+    )
+    columns = ["method", "test loss", "test accuracy %", "seconds"]
+    printed(table(title, columns, rows), f"picture: {picture}")()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""How many lanes, and what they take: decided and said before anything is compiled."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedtrue.algorithm.method import Method
+
+SMALL_MODEL = 50_000  # weights: below it a CPU's time goes into dispatch, not arithmetic, and lanes side by side pay
+SLOWER = 1.05  # a round may get this much longer for the sake of fewer lanes
+DRAWS = 64  # cohorts drawn to see how the rounds' lengths behave
+USABLE = 0.8  # of the memory that is free; the rest is for activations and the data
+
+
+class Lanes(NamedTuple):
+    """The choice, and the bytes it takes on each device."""
+
+    per_device: int
+    devices: int
+    lane_bytes: int
+
+    def __str__(self) -> str:
+        total = self.per_device * self.lane_bytes
+        devices = "" if self.devices == 1 else f" on each of {self.devices} devices"
+        return f"{self.per_device} lanes{devices}, {total / 1e6:,.1f} MB for weights, optimizer state and traces"
+
+
+def lane_bytes(method: Method, loss: Callable[..., Any], params: Any) -> int:
+    """What one lane holds: weights, optimizer state, trace and a gradient. Activations come on top."""
+
+    def state(params: Any) -> Any:
+        work = method.phases[0].work(loss)
+        return work.start(method.init(params), 0, work.first_memory(params, 0), ()), params
+
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(state, params)))
+
+
+def choose_lanes(
+    steps: np.ndarray, cohort: int, params: Any, bytes_a_lane: int, devices: list[Any], wanted: int | None
+) -> Lanes:
+    """As many lanes as asked for, or by the rule; refused if they do not fit.
+
+    On a CPU a model of any size keeps a core busy by itself: one lane a device. Elsewhere lanes are cheap until the
+    chip is full, so: the fewest that do not lengthen the round, given how unequal the clients are.
+    """
+    fitting = max(_free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
+    used = max(1, min(len(devices), cohort // (wanted or 1)))
+    if wanted is None:
+        weights = sum(leaf.size for leaf in jax.tree.leaves(params))
+        on_cpu = devices[0].platform == "cpu" and weights > SMALL_MODEL
+        used = min(len(devices), cohort)
+        wanted = 1 if on_cpu else -(-fewest_lanes(steps, cohort) // used)
+        wanted = max(1, min(wanted, fitting))
+    if wanted > fitting:
+        free = f"{_free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"
+        raise ValueError(
+            f"{wanted} lanes of {bytes_a_lane / 1e6:,.1f} MB do not fit into the {free}: at most {fitting} do"
+        )
+    return Lanes(wanted, used, bytes_a_lane)
+
+
+def fewest_lanes(steps: np.ndarray, cohort: int) -> int:
+    """The fewest lanes whose rounds are hardly longer than with a lane for every client, over some drawn cohorts."""
+    generator = np.random.default_rng(0)
+    drawn = [np.sort(generator.choice(steps, cohort, replace=len(steps) < cohort))[::-1] for _ in range(DRAWS)]
+    shortest = sum(int(cohort_steps[0]) for cohort_steps in drawn)
+    low, high = 1, cohort
+    while low < high:
+        middle = (low + high) // 2
+        if sum(_makespan(cohort_steps, middle) for cohort_steps in drawn) <= SLOWER * shortest:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _makespan(longest_first: np.ndarray, lanes: int) -> int:
+    """When the last lane ends, each client going to the lane that is free soonest."""
+    load = np.zeros(lanes, np.int64)
+    for steps in longest_first:
+        load[load.argmin()] += steps
+    return int(load.max())
+
+
+def _free_bytes(device: Any) -> int:
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(USABLE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return 2**62
+    fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
+    return int(USABLE * int(fields["MemAvailable"].split()[0]) * 1024)

@@ -1,0 +1,123 @@
+"""Classify images: loss, accuracy and preprocessing shared by the image tasks. Columns `image` (uint8) and `label`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+
+from fedtrue.data.client_data import ClientData, ClientIds
+from fedtrue.data.columns import Example, Fixed, Schema
+from fedtrue.models.cnn import small_cnn
+from fedtrue.models.losses import token_cross_entropy
+from fedtrue.models.model import Model
+from fedtrue.models.resnet import resnet18
+from fedtrue.names import look_up
+from fedtrue.tasks.task import Sums, Task, masked_mean
+
+Preprocess = Callable[[Array], Array]  # images (batch, …) uint8 → what the model takes
+Augment = Callable[[Any, Array], Array]  # (key, images) → images
+
+CROP = 24  # pixels a side, of CIFAR's 32
+CIFAR_SCHEMA: Schema = {"image": Fixed((32, 32, 3), np.uint8), "label": Fixed((), np.uint8)}
+
+
+def image_task(
+    *,
+    model: Model,
+    preprocess: Preprocess,
+    augment: Augment | None = None,
+    train: ClientData,
+    **settings: Any,
+) -> Task:
+    """Mean cross-entropy on `augment`ed images (with the batch's own key) in training, accuracy without."""
+
+    def loss(params: Any, batch: Any) -> tuple[Any, Sums]:
+        images = batch["image"] if augment is None else augment(batch["key"], batch["image"])
+        per_image = token_cross_entropy(model.apply(params, preprocess(images)), batch["label"].astype(jnp.int32))
+        mean, sums = masked_mean(per_image, batch["mask"])
+        return mean, {"loss": sums}
+
+    def metrics(params: Any, batch: Any) -> Sums:
+        labels = batch["label"].astype(jnp.int32)
+        logits = model.apply(params, preprocess(batch["image"]))
+        per_image = {"loss": token_cross_entropy(logits, labels), "accuracy": logits.argmax(axis=-1) == labels}
+        return {name: masked_mean(values, batch["mask"])[1] for name, values in per_image.items()}
+
+    return Task(
+        init=model.init,
+        loss=loss,
+        metrics=metrics,
+        train=train,
+        render=lambda example: np.asarray(example["image"]),
+        **{"batch_size": 20, "cohort": min(10, len(train)), **settings},
+    )
+
+
+def cifar_task(*, model: str, classes: int, dtype: DTypeLike, **settings: Any) -> Task:
+    """CIFAR as the reference prepares it: 24×24, cropped and flipped at random in training, the centre in evaluation.
+
+    `model` is `resnet18` or `cnn`.
+    """
+    models = {
+        "resnet18": lambda: resnet18(classes, dtype=dtype),
+        "cnn": lambda: small_cnn(classes, (CROP, CROP, 3), dtype),
+    }
+    return image_task(
+        model=look_up("model", models, model)(),
+        preprocess=lambda images: standardise(central_crop(images)),
+        augment=random_crop_and_flip,
+        **settings,
+    )
+
+
+def random_crop_and_flip(key: Any, images: Array) -> Array:
+    """A CROP × CROP window of each image, anywhere in it, mirrored half of the time."""
+
+    def one(key: Any, image: Array) -> Array:
+        place_key, flip_key = jax.random.split(key)
+        room = jnp.array([image.shape[0] - CROP + 1, image.shape[1] - CROP + 1])
+        top, left = jax.random.randint(place_key, (2,), 0, room)
+        window = jax.lax.dynamic_slice(image, (top, left, 0), (CROP, CROP, image.shape[2]))
+        return jnp.where(jax.random.bernoulli(flip_key), window[:, ::-1], window)
+
+    return jax.vmap(one)(jax.random.split(key, images.shape[0]), images)
+
+
+def central_crop(images: Array) -> Array:
+    """The middle CROP × CROP pixels; of images cropped already, all."""
+    top, left = ((extent - CROP) // 2 for extent in images.shape[1:3])
+    return images[:, top : top + CROP, left : left + CROP]
+
+
+def standardise(images: Array) -> Array:
+    """(x − mean)/max(σ, 1/√N), over the N numbers of each image: a uniform image becomes 0, not NaN."""
+    pixels = images.astype(jnp.float32)
+    centred = pixels - pixels.mean(axis=(1, 2, 3), keepdims=True)
+    deviation = jnp.sqrt((centred * centred).mean(axis=(1, 2, 3), keepdims=True))
+    return centred / jnp.maximum(deviation, 1 / np.sqrt(np.prod(images.shape[1:])))
+
+
+def labelled(examples: Iterable[Example], classes: int, place: str) -> Iterator[Example]:
+    """The examples' image and label; a label that is no class is an error that names its file and client."""
+    for client, example in examples:
+        label = int(np.asarray(example["label"]).reshape(()))
+        if not 0 <= label < classes:
+            raise ValueError(f"{place}: client {client!r} has label {label}, there are {classes} classes: get it again")
+        yield client, {"image": example["image"], "label": label}
+
+
+def divided(central: ClientData, parts: Sequence[np.ndarray], prefix: str) -> ClientData:
+    """A data set whose clients do not matter, divided anew: client k holds the rows `parts[k]`."""
+    order = np.concatenate(parts)
+    sizes = np.array([len(part) for part in parts], np.int64)
+    digits = len(str(len(parts) - 1))
+    return ClientData(
+        {name: np.asarray(column)[order] for name, column in central.columns.items()},
+        np.cumsum(sizes) - sizes,
+        sizes,
+        ClientIds.from_names(f"{prefix}_{client:0{digits}}" for client in range(len(parts))),
+    )

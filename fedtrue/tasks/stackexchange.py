@@ -1,0 +1,104 @@
+"""Next words or tags on any site of a Stack Exchange data dump, its users as clients."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from fedtrue.data import posts_by_user
+from fedtrue.data import stackexchange as dump
+from fedtrue.data.cache import cached
+from fedtrue.data.columns import Example, Fixed
+from fedtrue.data.locations import find
+from fedtrue.data.text import encode_sentence, end_id, index_of
+from fedtrue.names import look_up
+from fedtrue.tasks.next_token import next_word_task
+from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
+from fedtrue.tasks.tagged_texts import tagged_text_task
+from fedtrue.tasks.task import Task, check_positive
+from fedtrue.tasks.texts import Parts, TextSource, sentences_of, shortfall
+
+LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words of a sentence, sentences of a train user: the paper's
+ALL_SITES = "posts_by_user.json.xz"
+VERSION = 1  # of the conversion: raised when the same file gives other rows
+
+
+def stackexchange(
+    *,
+    kind: str = "words",
+    site: str = "beer",
+    path: str | Path | None = None,
+    words: int = 10_000,
+    tags: int = 500,
+    longest: int = 500,
+    validation: float = 0.1,
+    test: float = 0.1,
+    seed: int = 0,
+    dtype: DTypeLike = jnp.float32,
+    embedding: int = 96,
+    hidden: int = 670,
+    projection: int = 96,
+) -> Task:
+    """`kind="words"`: the next word of each sentence; `kind="tags"`: a question's tags from its first `longest` words.
+
+    `site` names a file `<site>.Posts.xml` (or .xz, .gz, .bz2, .7z, or the archive's `<site>.stackexchange.com.7z`);
+    `site="all"` is `posts_by_user.json.xz`; `path` is any such file elsewhere. Users are divided into train,
+    `validation` and `test` by a hash of their id and `seed`; the vocabulary is counted on train users only, and smaller
+    than `words` or `tags` where they have no more. The last three options are the word model's.
+    """
+    sizes = {"embedding": embedding, "hidden": hidden, "projection": projection}
+    kinds = {
+        "words": lambda origin: _words_task(origin, words, dtype, sizes),
+        "tags": lambda origin: tagged_text_task(
+            origin, words=words, tags=tags, longest=longest, dtype=dtype, described_as="Stack Exchange dump"
+        ),
+    }
+    make = look_up("kind", kinds, kind)
+    parts = Parts(validation, test, seed).check()
+    file = Path(path) if path is not None else find("stackexchange", *_file_names(site))
+    read = posts_by_user.read if ".json" in file.suffixes else dump.read
+    return make(TextSource("stackexchange", file, read, parts))
+
+
+def _file_names(site: str) -> list[str]:
+    if site == "all":
+        return [ALL_SITES, ALL_SITES.removesuffix(".xz")]
+    endings = ("", ".xz", ".gz", ".bz2", ".7z")
+    return [*(f"{site}.Posts.xml{ending}" for ending in endings), f"{site}.stackexchange.com.7z"]
+
+
+def _words_task(origin: TextSource, words: int, dtype: DTypeLike, sizes: dict[str, int]) -> Task:
+    check_positive(words=words)
+    vocabulary = origin.vocabulary(words).words
+    word_ids = index_of(vocabulary)
+
+    def rows() -> Iterator[Example]:
+        for client, post in origin.read(origin.path):
+            for sentence in sentences_of(post):
+                encoded = encode_sentence([word.encode() for word in sentence], word_ids, LENGTH)
+                yield client, {"tokens": encoded}
+
+    data = cached(
+        f"{origin.name}-words",
+        [origin.path],
+        VERSION,
+        {"parts": list(origin.parts), "words": words},
+        {"tokens": Fixed((LENGTH + 1,), np.min_scalar_type(end_id(word_ids)))},
+        rows,
+    )
+    splits: dict[str, Any] = origin.parts.split(data, origin.path.name)
+    return next_word_task(
+        name=origin.name,
+        words=vocabulary,
+        train=splits.pop("train").take(EXAMPLES_PER_CLIENT),
+        **splits,
+        rounds=1500,
+        recommended=STACKOVERFLOW_WORDS,
+        source=f"Stack Exchange dump ({origin.path.name}), {len(data):,} users"
+        + shortfall("words", len(vocabulary), words),
+        dtype=dtype,
+        **sizes,
+    )

@@ -1,0 +1,65 @@
+"""Tag prediction on Stack Overflow, the paper's third task: 10,000 words, 500 tags, logistic regression."""
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from fedtrue.data.cache import cached
+from fedtrue.data.client_data import ClientData
+from fedtrue.data.columns import Example
+from fedtrue.data.locations import find
+from fedtrue.data.vocabulary import tag_counts, word_counts
+from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
+from fedtrue.tasks.stackoverflow_words import HDF5_NAMES, WORD_COUNTS
+from fedtrue.tasks.tag_prediction import index, known, schema, tag_task
+from fedtrue.tasks.task import Task, check_positive
+from fedtrue.tasks.tff_files import Split, find_split, first_of_each
+
+TAG_COUNTS = ("stackoverflow.tag_count", "stackoverflow.tag_count.tar.bz2")
+VERSION = 1  # of the conversion: raised when the same file gives other rows
+
+
+def stackoverflow_tags(
+    *, dtype: DTypeLike = jnp.float32, words: int = 10_000, tags: int = 500, examples_per_client: int = 1000
+) -> Task:
+    """Train on the first `examples_per_client` posts of each train user; held-out users validate, test users test.
+
+    A post is the words of its tokens and its title, unknown ones dropped. The first call converts the files, once.
+    """
+    check_positive(examples_per_client=examples_per_client)
+    splits = {name: find_split("stackoverflow", name, file) for name, file in HDF5_NAMES.items()}
+    words_path, tags_path = find("stackoverflow", *WORD_COUNTS), find("stackoverflow", *TAG_COUNTS)
+    word_names, tag_names = list(word_counts(words_path, words)), list(tag_counts(tags_path, tags))
+    word_ids = {name.encode(): word for name, word in index(word_names).items()}
+    tag_ids = {name.encode(): tag for name, tag in index(tag_names).items()}
+
+    def converted(name: str, most: int | None) -> ClientData:
+        return cached(
+            f"stackoverflow-tags-{name}",
+            [splits[name].path, words_path, tags_path],
+            VERSION,
+            {"split": name, "words": words, "tags": tags, "examples_per_client": most},
+            schema(words, tags),
+            lambda: _posts(splits[name], word_ids, tag_ids, most),
+        )
+
+    return tag_task(
+        name="stackoverflow_tags",
+        words=word_names,
+        tags=tag_names,
+        train=converted("train", examples_per_client),
+        validation=converted("heldout", None),
+        test=converted("test", None),
+        rounds=1500,
+        recommended=STACKOVERFLOW_TAGS,
+        source=f"TFF's Stack Overflow, the paper's own data ({splits['train'].path.name}, {words_path.name}, "
+        f"{tags_path.name})",
+        dtype=dtype,
+    )
+
+
+def _posts(split: Split, word_ids: dict[bytes, int], tag_ids: dict[bytes, int], most: int | None) -> Iterator[Example]:
+    for client, post in first_of_each(split.read(["tokens", "title", "tags"]), most):
+        words = post["tokens"].split() + post["title"].split()
+        yield client, {"words": known(words, word_ids), "tags": known(post["tags"].split(b"|"), tag_ids)}

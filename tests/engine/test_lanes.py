@@ -1,0 +1,90 @@
+"""Packing clients onto lanes, and how many lanes there are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedtrue as ft
+from fedtrue.engine.capacity import choose_lanes, fewest_lanes, lane_bytes
+from fedtrue.engine.lanes import NOBODY, at_work, idle_steps, next_change, pack
+from fedtrue.engine.simulation import Simulation
+from fedtrue.precision import float64
+
+packed = jax.jit(pack, static_argnums=1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=st.lists(st.integers(1, 50), min_size=8, max_size=8), lanes=st.sampled_from([1, 3, 8]))
+def test_every_client_trains_once_and_no_two_at_once_on_a_lane(steps, lanes):
+    plan = jax.tree.map(np.asarray, packed(jnp.asarray(steps, jnp.int32), lanes))
+    busy = np.zeros((lanes, plan.length.max()), int)
+    for lane, start, length in zip(plan.lane, plan.start, steps):
+        busy[lane, start : start + length] += 1
+    assert busy.max() == 1
+    assert busy.sum() == sum(steps)
+    assert (busy.sum(1) == plan.length).all()  # no gap before a lane's end
+    assert int(idle_steps(plan)) == busy.size - sum(steps)
+
+
+def test_the_longest_client_goes_first_and_the_next_to_the_lane_that_is_free_soonest():
+    plan = packed(jnp.asarray([2, 7, 4, 3], jnp.int32), 2)
+    # 7 → lane 0; 4 → lane 1; 3 → lane 1 (free at 4); 2 → lane 0 or 1 (both free at 7): lane 0
+    assert plan.lane.tolist() == [0, 0, 1, 1]
+    assert plan.start.tolist() == [7, 0, 0, 4]
+    assert plan.length.tolist() == [9, 7]
+    lanes = jnp.arange(2)
+    assert at_work(plan, lanes, 5).tolist() == [1, 3]
+    assert int(next_change(plan, lanes, 0)) == 4
+    assert int(next_change(plan, lanes, 4)) == 7
+    assert int(next_change(plan, lanes, 7)) == 9  # nobody starts any more: the end
+    assert at_work(plan, jnp.asarray([5]), 0).tolist() == [NOBODY]
+
+
+def test_the_fewest_lanes_that_do_not_lengthen_the_round():
+    assert fewest_lanes(np.full(100, 8), 10) == 10  # equal clients: a lane each
+    one_giant = np.array([100] * 50 + [1] * 50)
+    assert fewest_lanes(np.array([100, *[1] * 9]), 10) == 2  # nine short ones fit beside the giant
+    assert fewest_lanes(one_giant, 1) == 1
+
+
+def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():
+    steps, params = np.full(4, 3), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
+    with pytest.raises(ValueError, match=r"4 lanes of 1,000,000.0 MB do not fit .* at most 0 do"):
+        choose_lanes(steps, 4, params, 10**12, jax.local_devices(), 4)
+
+
+def test_a_lane_holds_weights_gradient_accumulator_and_trace():
+    params = {"w": jax.ShapeDtypeStruct((1000,), jnp.float32)}
+    loss = lambda params, batch: (params["w"].sum(), {})
+    joint = ft.fedopt(ft.client.adagrad(0.1), correction="joint")
+    # weights, gradient, v, N: 4 arrays of 4 kB, and the accumulator's count
+    assert lane_bytes(joint, loss, params) == 4 * 4000 + 4
+    assert lane_bytes(ft.fedopt(ft.client.sgd(0.1), correction="none"), loss, params) == 2 * 4000
+
+
+def test_one_compilation_serves_cohorts_of_all_sizes():
+    clients = [{"x": np.ones((size, 2), np.float32)} for size in (1, 5, 9, 30, 2, 14)]
+    task = ft.tasks.from_arrays(
+        clients, lambda key: jnp.zeros(2), lambda p, e: jnp.sum((p - e["x"]) ** 2), batch_size=4
+    )
+    simulation = Simulation(task, ft.fedopt(ft.client.adagrad(0.1)), cohort=3, lanes=2)
+    state = simulation.start()
+    for first, rounds in ((0, 1), (1, 4), (5, 2)):
+        state, infos = simulation.run(state, first, rounds)
+        assert infos.steps.shape == (rounds, 3)
+    assert simulation._run._cache_size() == 1
+
+
+def test_cells_of_a_grid_equal_the_same_runs_alone():
+    task = ft.tasks.quadratic(noise=0.5)
+    rates = [1e-2, 1e-3]
+    method_of = lambda rate: ft.fedopt(ft.client.adam(rate))
+    with float64():
+        simulation = Simulation(task, method_of, grid=jnp.asarray(rates), local_steps=[2, 5], seed=3)
+        state, _ = simulation.run(simulation.start(), 0, 4)
+        together = np.asarray(state.server.params)
+    alone = [ft.train(task, method_of(rate), rounds=4, local_steps=[2, 5], seed=3).params for rate in rates]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
