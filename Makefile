@@ -20,7 +20,7 @@ demo: env
 	@$(BIN)/python examples/demo.py
 
 test: env
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2
 
 lint: env
 	$(BIN)/ruff check .

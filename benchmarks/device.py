@@ -72,11 +72,17 @@ def main():
             simulation, rounds = make(dtype, lanes, rounds)
             first, median, times, infos, params = measure(simulation, rounds)
             row = {
-                "what": what, "dtype": jnp.dtype(dtype).name, "lanes_or_cells": lanes, "first_seconds": round(first, 1),
-                "ms_a_round": round(median, 2), "all": [round(t, 2) for t in times],
-                "longest_client_steps": float(infos.steps.max(axis=-1).mean()), "steps_a_round": float(infos.steps.sum(axis=-1).mean()),
-                "device": jax.devices()[0].device_kind, "jax": jax.__version__,
-            }  # fmt: skip
+                "what": what,
+                "dtype": jnp.dtype(dtype).name,
+                "lanes_or_cells": lanes,
+                "first_seconds": round(first, 1),
+                "ms_a_round": round(median, 2),
+                "all": [round(t, 2) for t in times],
+                "longest_client_steps": float(infos.steps.max(axis=-1).mean()),
+                "steps_a_round": float(infos.steps.sum(axis=-1).mean()),
+                "device": jax.devices()[0].device_kind,
+                "jax": jax.__version__,
+            }
             if what != "grid":
                 again = measure(make(dtype, lanes, rounds)[0], rounds)[4]
                 same = jax.tree.map(lambda a, b: bool((a == b).all()), params, again)

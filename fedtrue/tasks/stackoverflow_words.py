@@ -38,7 +38,7 @@ def stackoverflow_words(
 ) -> Task:
     """Train on the first `examples_per_client` sentences of each train user; held-out users validate, test users test.
 
-    Sentences are cut to `length` words. The first call converts the files, which takes hours for all of them, once.
+    Sentences are cut to `length` words. The first call converts the files, once.
     """
     check_positive(length=length, examples_per_client=examples_per_client)
     splits = {name: find_split("stackoverflow", name, file) for name, file in HDF5_NAMES.items()}

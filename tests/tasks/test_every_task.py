@@ -17,6 +17,7 @@ from fedtrue.tasks.paper_rates import SHAKESPEARE, STACKOVERFLOW_TAGS, STACKOVER
 
 TINY = {"embedding": 4, "hidden": 8}
 TINY_WORDS = {**TINY, "projection": 4}
+PAGES = Path(__file__).parents[2] / "docs" / "tasks"
 SMALL = {  # every task, small enough to train in seconds
     "shakespeare": partial(ft.tasks.shakespeare, validation=0.2, **TINY),
     "stackoverflow_words": partial(ft.tasks.stackoverflow_words, vocabulary=30, length=6, **TINY_WORDS),
@@ -42,10 +43,17 @@ def first_batch(data, client=0, rows=3):
     return {**batch, "mask": jnp.ones(len(indices)), "key": jax.random.key(0)}
 
 
-def test_every_task_of_the_table_is_tested_here_and_has_a_page_of_documentation():
+def test_every_task_of_the_table_is_tested_here_and_has_a_page_that_says_how_to_run_it():
     assert {name.split(",")[0] for name in SMALL} == set(TASKS) - {"quadratic"}
-    pages = {path.stem for path in (Path(__file__).parents[2] / "docs" / "tasks").glob("*.md")}
-    assert pages == {"index", *TASKS}
+    assert {page.stem for page in PAGES.glob("*.md")} == {"index", *TASKS}
+    for name in TASKS:
+        assert f"fedtrue run {name}" in (PAGES / f"{name}.md").read_text()
+
+
+def test_the_index_says_of_each_task_what_the_table_says():
+    index = (PAGES / "index.md").read_text()
+    for name, entry in TASKS.items():
+        assert f"| [{name}]({name}.md) | {entry.summary} |" in index
 
 
 @pytest.fixture(scope="module", autouse=True)

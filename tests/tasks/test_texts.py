@@ -106,4 +106,6 @@ def test_real_descriptions_and_posts_have_the_counted_clients(monkeypatch, tmp_p
     layouts.real_file("stackexchange", "coffee.Posts.xml.xz")
     monkeypatch.setenv("FEDTRUE_CACHE", str(tmp_path))
     task = ft.tasks.stackexchange(site="coffee")
-    assert sum(len(data) for data in (task.train, task.validation, task.test)) == 115  # the 116th user wrote tag wikis only
+    assert (
+        sum(len(data) for data in (task.train, task.validation, task.test)) == 115
+    )  # the 116th user wrote tag wikis only
