@@ -28,7 +28,7 @@ lint: env
 	$(BIN)/mypy
 
 docs: env
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv site demo runs
