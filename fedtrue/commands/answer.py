@@ -23,7 +23,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     result = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
         numeric = all(isinstance(row[i], int | float) for row in rows)
-        result.add_column(column, justify="right" if numeric else "left")
+        result.add_column(column, justify="right" if numeric else "left", no_wrap=i == 0)
     for row in rows:
         result.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
     return result

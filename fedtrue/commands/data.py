@@ -149,14 +149,15 @@ def _statistics_table(name: str, statistics: Mapping[str, Mapping[str, Any]]) ->
     return table(f"{name}: clients, examples, and examples a client", ["", *statistics], rows)
 
 
-def _example(data: ClientData, client: int) -> dict[str, Any]:
-    row = int(data.starts[client])
+def _example(data: ClientData, client: int, place: int = 0) -> dict[str, Any]:
+    row = int(data.starts[client] + place % data.sizes[client])
     return {name: np.asarray(column[row]) for name, column in data.columns.items()}
 
 
 def _spread(data: ClientData, count: int) -> list[dict[str, Any]]:
-    """The first example of clients from all over the list."""
-    return [_example(data, int(client)) for client in np.linspace(0, len(data) - 1, min(count, len(data)))]
+    """An example each of clients from all over the list."""
+    clients = np.linspace(0, len(data) - 1, min(count, len(data))).astype(int)
+    return [_example(data, int(client), place) for place, client in enumerate(clients)]
 
 
 def _text(task: Task, example: Mapping[str, Any]) -> str:

@@ -40,8 +40,10 @@ def step_key(key: Any, step: Any) -> Any:
     return jax.random.fold_in(jax.random.fold_in(key, STEP), step)
 
 
-def epoch_orders(key: Any, size: Any, largest: int, epochs: int) -> Any:
-    """(epochs, largest): in each row a permutation of 0 … size−1 first, then padding."""
+def epoch_orders(key: Any, size: Any, largest: int, epochs: int, shuffle: bool = True) -> Any:
+    """(epochs, largest): in each row a permutation of 0 … size−1 first (or 0 … size−1 itself), then padding."""
+    if not shuffle:
+        return jnp.broadcast_to(jnp.arange(largest, dtype=jnp.int32), (epochs, largest))
     key = jax.random.fold_in(key, ORDER)
 
     def order(epoch: Any) -> Any:

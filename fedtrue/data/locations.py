@@ -191,6 +191,8 @@ def _cure(data_set: str) -> str:
     if data_set in PUBLISHED:
         size = size_text(PUBLISHED[data_set].size_bytes)
         return f"run 'fedtrue data get {data_set}' ({size}) or set FEDTRUE_DATA to the folder above {data_set}/"
+    if data_set == "stackexchange":
+        return "run 'fedtrue data import stackexchange FILE' with a dump's Posts.xml"
     return f"put it there or set FEDTRUE_DATA to the folder above {data_set}/"
 
 

@@ -42,6 +42,7 @@ class Shape(NamedTuple):
     batch_size: int
     largest_client: int
     epochs: int
+    shuffle: bool
 
 
 class State(NamedTuple):
@@ -127,7 +128,7 @@ def _gather_cohort(
 ) -> Cohort:
     keys = jax.vmap(lambda client: client_key(seed, round_index, client))(chosen)
     sizes = federation.sizes[chosen]
-    order = lambda key, size: epoch_orders(key, size, shape.largest_client, shape.epochs)
+    order = lambda key, size: epoch_orders(key, size, shape.largest_client, shape.epochs, shape.shuffle)
     return Cohort(
         chosen,
         federation.starts[chosen],

@@ -57,6 +57,7 @@ class Simulation:
             batch_size=task.batch_size,
             largest_client=int(task.train.sizes.max()),
             epochs=int(np.max(-(-steps // steps_per_epoch(task.train.sizes, task.batch_size)))),
+            shuffle=task.shuffle,
         )
         self.federation = _federation(task, self._first_method().weighting or task.weighting, steps, rate_multipliers)
         self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))

@@ -40,6 +40,7 @@ class Task:
     evaluation_limit: int | None = None  # examples of a split that are looked at; None: all
     cohort: int | None = None  # clients a round; None: all
     local_epochs: int = 1
+    shuffle: bool = True  # False: every epoch in the order the examples are stored
     weighting: str = "examples"
     sizes: Mapping[str, np.ndarray] = field(default_factory=dict)  # weighting name → one number a client
     rounds: int = 1500

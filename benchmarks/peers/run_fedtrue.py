@@ -1,0 +1,142 @@
+"""fedtrue: the workload's arrays as a Task with fedtrue's own model, one device a core, lanes by the default rule.
+
+All clients' arrays are put on the devices once, before the clock starts; texts stay word ids and become bags of words
+inside the compiled round. One dispatch a round, so that every round has its own time.
+"""
+
+import jax
+
+from measure import CORES, Run  # isort: skip
+
+jax.config.update("jax_num_cpu_devices", CORES)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from workloads import CLASSES, EMBEDDING, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload, tags_of  # noqa: E402
+
+from fedtrue.algorithm.methods import fedavg  # noqa: E402
+from fedtrue.data.client_data import ClientData  # noqa: E402
+from fedtrue.engine.simulation import Simulation  # noqa: E402
+from fedtrue.models.cnn import small_cnn  # noqa: E402
+from fedtrue.models.linear import bag_of_words, logistic_regression  # noqa: E402
+from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy  # noqa: E402
+from fedtrue.models.lstm import language_model  # noqa: E402
+from fedtrue.tasks.task import Task, masked_mean  # noqa: E402
+
+LAYOUTS = {  # the workload's name of a weight → where fedtrue's model has it
+    "shakespeare": {
+        "embedding": ("embedding",),
+        **{f"input_{layer}": (f"lstm_{layer}", "kernel") for layer in (0, 1)},
+        **{f"recurrent_{layer}": (f"lstm_{layer}", "recurrent_kernel") for layer in (0, 1)},
+        **{f"bias_{layer}": (f"lstm_{layer}", "bias") for layer in (0, 1)},
+        "output": ("output", "kernel"),
+        "output_bias": ("output", "bias"),
+    },
+    "tags": {"kernel": ("kernel",), "bias": ("bias",)},
+    "cnn": {
+        name + suffix: (name, leaf)
+        for name in ("conv_0", "conv_1", "dense_0", "dense_1")
+        for suffix, leaf in (("", "kernel"), ("_bias", "bias"))
+    },
+}
+
+
+def to_params(name: str, weights: Arrays) -> dict:
+    params: dict = {}
+    for weight, (*folders, leaf) in LAYOUTS[name].items():
+        place = params
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[leaf] = jnp.asarray(weights[weight])
+    return params
+
+
+def from_params(name: str, params: dict) -> Arrays:
+    weights = {}
+    for weight, path in LAYOUTS[name].items():
+        leaf = params
+        for part in path:
+            leaf = leaf[part]
+        weights[weight] = np.asarray(leaf)
+    return weights
+
+
+def shakespeare():
+    model = language_model(TOKENS, EMBEDDING, HIDDEN, layers=2)
+
+    def loss_of_each(params, batch):
+        tokens = batch["tokens"].astype(jnp.int32)
+        return token_cross_entropy(model.apply(params, tokens[:, :-1]), tokens[:, 1:]).mean(axis=1)
+
+    return loss_of_each, lambda tokens: {"tokens": tokens}
+
+
+def tags():
+    model = logistic_regression(WORDS, TAGS)
+
+    def loss_of_each(params, batch):
+        labels = (bag_of_words(batch["tags"], TAGS) > 0).astype(jnp.float32)
+        return binary_cross_entropy(model.apply(params, bag_of_words(batch["words"], WORDS)), labels).sum(axis=1)
+
+    return loss_of_each, lambda texts: {"words": texts, "tags": tags_of(texts)}
+
+
+def cnn():
+    model = small_cnn(CLASSES)
+
+    def loss_of_each(params, batch):
+        return token_cross_entropy(model.apply(params, batch["image"]), batch["label"])
+
+    return loss_of_each, lambda stored: {"image": stored[0], "label": stored[1]}
+
+
+MODELS = {"shakespeare": shakespeare, "tags": tags, "cnn": cnn}
+
+
+def task_of(workload: Workload) -> Task:
+    loss_of_each, columns = MODELS[workload.name]()
+
+    def loss(params, batch):
+        mean, sums = masked_mean(loss_of_each(params, batch), batch["mask"])
+        return mean, {"loss": sums}
+
+    return Task(
+        name=workload.name,
+        init=lambda key: to_params(workload.name, workload.weights()),
+        loss=loss,
+        metrics=lambda params, batch: loss(params, batch)[1],
+        train=ClientData.from_clients([columns(stored) for stored in workload.stored]),
+        batch_size=workload.batch_size,
+        cohort=workload.size.cohort,
+        shuffle=False,
+    )
+
+
+def the_marked(key, marks, cohort):
+    """A sampling that draws nobody by lot: the clients marked 1 take part."""
+    return jax.lax.top_k(marks, cohort)[1].astype(jnp.int32)
+
+
+def main() -> None:
+    run = Run(__doc__)
+    workload = run.workload
+    method = fedavg(workload.learning_rate, weighting="examples")._replace(sample=the_marked)
+    simulation = Simulation(task_of(workload), method)
+    state = simulation.start()
+    jax.block_until_ready((state, simulation.federation))
+    run.resume()
+    for r in range(run.rounds):
+        marks = np.zeros(workload.size.clients, np.float32)
+        marks[workload.cohort(r)] = 1
+        simulation.federation = simulation.federation._replace(sampling_sizes=jnp.asarray(marks))
+        state, _ = simulation.run(state, r, 1)
+        jax.block_until_ready(state)
+        run.lap()
+        if r == 0:
+            run.keep(from_params(workload.name, state.server.params))
+        run.resume()
+    run.report("fedtrue", "jax", "jaxlib")
+
+
+if __name__ == "__main__":
+    main()
