@@ -31,8 +31,8 @@ class Size(NamedTuple):
     most_batches: int  # a client has at most this many
 
 
-FULL = Size(clients=200, cohort=10, most_batches=50)
-SMALL = Size(clients=12, cohort=3, most_batches=2)  # for correctness, not for time
+FULL = Size(clients=200, cohort=10, most_batches=100)
+SMALL = Size(clients=12, cohort=4, most_batches=2)  # for correctness, not for time
 
 
 class Kind(NamedTuple):

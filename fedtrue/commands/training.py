@@ -62,6 +62,7 @@ def outcome(task: Task, result: Result) -> dict[str, Any]:
         found["train_loss"] = float(result.history["loss"][-1])
         found["dropped_clients"] = int(result.history["dropped"].sum())
         found["skipped_rounds"] = int((result.history["clients"] == 0).sum())
+        found["steps"], found["idle_lane_steps"] = (int(result.history[name].sum()) for name in ("steps", "idle_steps"))
     if hasattr(task, "minimiser"):
         found["distance_from_minimiser"] = float(np.linalg.norm(result.params - task.minimiser))
         found["params"], found["minimiser"] = result.params.tolist(), task.minimiser.tolist()

@@ -46,7 +46,7 @@ def choose_lanes(
     On a CPU a model of any size keeps a core busy by itself: one lane a device. Elsewhere lanes are cheap until the
     chip is full, so: the fewest that do not lengthen the round, given how unequal the clients are.
     """
-    fitting = max(_free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
+    fitting = max(free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
     used = max(1, min(len(devices), cohort // (wanted or 1)))
     if wanted is None:
         weights = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -55,7 +55,7 @@ def choose_lanes(
         wanted = 1 if on_cpu else -(-fewest_lanes(steps, cohort) // used)
         wanted = max(1, min(wanted, fitting))
     if wanted > fitting:
-        free = f"{_free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"
+        free = f"{free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"
         raise ValueError(
             f"{wanted} lanes of {bytes_a_lane / 1e6:,.1f} MB do not fit into the {free}: at most {fitting} do"
         )
@@ -85,7 +85,7 @@ def _makespan(longest_first: np.ndarray, lanes: int) -> int:
     return int(load.max())
 
 
-def _free_bytes(device: Any) -> int:
+def free_bytes(device: Any) -> int:
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(USABLE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))

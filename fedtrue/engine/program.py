@@ -83,6 +83,11 @@ def initial_state(method: Method, loss: Callable[..., Any], params: Any, clients
     return State(method.init(params), jax.vmap(lambda client: first_memory(params, client))(jnp.arange(clients)))
 
 
+def sampled(method: Method, sizes: Any, cohort: int, seed: Any, round_index: Any) -> Any:
+    """Who takes part in a round: the same clients wherever it is asked."""
+    return method.sample(jax.random.fold_in(round_key(seed, round_index), SAMPLING), sizes, cohort)
+
+
 def one_round(
     method: Method,
     loss: Callable[..., Any],
@@ -95,8 +100,7 @@ def one_round(
 ) -> tuple[State, RoundInfo]:
     """Sample, then each phase: clients on lanes → weighted sums → server."""
     server, memory = state
-    sampling_key = jax.random.fold_in(round_key(seed, round_index), SAMPLING)
-    chosen = method.sample(sampling_key, federation.sampling_sizes, shape.cohort)
+    chosen = sampled(method, federation.sampling_sizes, shape.cohort, seed, round_index)
     plan = pack(federation.steps[chosen], shape.lanes)
     learning_rate = method.learning_rate(round_index)
     for phase in method.phases:
@@ -193,37 +197,50 @@ def _train_lanes(
         return work.start(server, cohort.client[slot], memory, no_sums)
 
     def step(state: Any, slot: Any, clock: Any) -> Any:
-        local_step = clock - plan.start[slot]
         rate = cohort.rate_multipliers[slot] * learning_rate
-        stepped = work.step(state, batch_of(slot, local_step), rate)
+        return work.step(state, batch_of(slot, clock - plan.start[slot]), rate)
+
+    def step_if_busy(state: Any, slot: Any, clock: Any) -> Any:
+        stepped = step(state, slot, clock)
         if lanes.shape[0] == 1:
             return stepped  # a single lane is never idle
-        return _choose(local_step < plan.steps[slot], stepped, state)
+        return _choose(clock - plan.start[slot] < plan.steps[slot], stepped, state)
+
+    def steps(clock: Any, until: Any, states: Any, slots: Any) -> Any:
+        return jax.lax.fori_loop(clock, until, lambda t, s: over_lanes(step_if_busy, 2)(s, slots, t), states)
 
     def deposit(state: Any, slot: Any, leaving: Any) -> tuple[WeightedSums, Any]:
         output = work.finish(server, state, cohort.rate_multipliers[slot])
         kept = jax.tree.map(lambda rows: rows[slot], cohort.memory)
         return weigh(output, cohort.weights[slot], leaving), _choose(output.finite, output.memory, kept)
 
+    def deposit_all(states: Any, slots: Any, leaving: Any, kept: Any) -> tuple[WeightedSums, Any]:
+        outputs, memory = over_lanes(deposit)(states, slots, leaving)
+        place = jnp.where(leaving, slots, cohort.client.shape[0])  # out of range: not written
+        return total(outputs), jax.tree.map(lambda rows, new: rows.at[place].set(new, mode="drop"), kept, memory)
+
     def until_next_change(carry: Any) -> Any:
         clock, before, states, sums, kept = carry
         slots = at_work(plan, lanes, clock)
         states = _choose(slots != before, over_lanes(start)(slots), states)
         change = next_change(plan, lanes, clock)
-        states = jax.lax.fori_loop(clock, change, lambda t, s: over_lanes(step, 2)(s, slots, t), states)
-        following = jnp.where(change == jnp.max(plan.length[lanes]), NOBODY, at_work(plan, lanes, change))
-        leaving = (slots != following) & (slots != NOBODY)
-        outputs, memory = over_lanes(deposit)(states, slots, leaving)
-        sums = jax.tree.map(jnp.add, sums, total(outputs))
-        place = jnp.where(leaving, slots, cohort.client.shape[0])  # out of range: not written
-        kept = jax.tree.map(lambda rows, new: rows.at[place].set(new, mode="drop"), kept, memory)
-        return change, slots, states, sums, kept
+        states = steps(clock, change, states, slots)
+        following = jnp.where(change == end, NOBODY, at_work(plan, lanes, change))
+        deposited, kept = deposit_all(states, slots, (slots != following) & (slots != NOBODY), kept)
+        return change, slots, states, jax.tree.map(jnp.add, sums, deposited), kept
 
+    nothing_kept = jax.tree.map(jnp.zeros_like, cohort.memory)
+    end = jnp.max(plan.length[lanes])
+    if lanes.shape[0] > 1 and cohort.client.shape[0] <= plan.length.shape[0]:
+        # A lane for everybody: all begin now, at the server's weights. Under `vmap` those are one set, not one a lane,
+        # so the first step reads them once, and nothing is ever copied to the lanes.
+        slots = at_work(plan, lanes, 0)
+        states = over_lanes(lambda slot: step(start(slot), slot, 0))(slots)
+        return deposit_all(steps(1, end, states, slots), slots, slots != NOBODY, nothing_kept)
     slots = jnp.zeros(lanes.shape, jnp.int32)
     states = _zeros(jax.eval_shape(over_lanes(start), slots))
-    sums = _zeros(jax.eval_shape(lambda: total(over_lanes(deposit)(states, slots, slots == 0)[0])))
-    carry = (jnp.int32(0), slots + NOBODY, states, sums, jax.tree.map(jnp.zeros_like, cohort.memory))
-    end = jnp.max(plan.length[lanes])
+    sums = _zeros(jax.eval_shape(lambda: deposit_all(states, slots, slots == 0, nothing_kept)[0]))
+    carry = (jnp.int32(0), slots + NOBODY, states, sums, nothing_kept)
     return jax.lax.while_loop(lambda carry: carry[0] < end, until_next_change, carry)[3:]
 
 

@@ -12,10 +12,12 @@ from jax.sharding import Mesh
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
-from fedtrue.engine.capacity import choose_lanes, lane_bytes
-from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round
+from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes
+from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round, sampled
+from fedtrue.engine.window import Window, column_bytes
 from fedtrue.tasks.task import Task
 
+DATA_SHARE = 0.5  # of the free memory that data may take; else it stays on the host
 ROUNDS_PER_DISPATCH = 1024  # at most; the buffer of round infos has this length
 
 
@@ -37,6 +39,7 @@ class Simulation:
         local_steps: int | Sequence[int] | None = None,
         rate_multipliers: Sequence[float] | None = None,
         lanes: int | None = None,
+        data_on_device: bool | None = None,
     ):
         self.task, self.seed, self.grid = task, seed, grid
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
@@ -59,7 +62,15 @@ class Simulation:
             epochs=int(np.max(-(-steps // steps_per_epoch(task.train.sizes, task.batch_size)))),
             shuffle=task.shuffle,
         )
-        self.federation = _federation(task, self._first_method().weighting or task.weighting, steps, rate_multipliers)
+        fits = column_bytes(task.train) <= DATA_SHARE * free_bytes(devices[0])
+        on_host = not (fits if data_on_device is None else data_on_device)
+        self._window = Window(task.train, chosen_cohort, ROUNDS_PER_DISPATCH) if on_host else None
+        self.rounds_per_dispatch = self._window.rounds if self._window else ROUNDS_PER_DISPATCH
+        weighting = self._first_method().weighting or task.weighting
+        columns = {} if self._window else on_device(task.train.columns)
+        self.federation = _federation(task, columns, weighting, steps, rate_multipliers)
+        self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
+        self._cohorts = jax.jit(self._cohorts_from)
         self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))
         self._empty_infos = jax.jit(self._cells(self._empty_infos_of_cell))
 
@@ -70,11 +81,29 @@ class Simulation:
         return self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))()
 
     def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
-        """`rounds` more rounds in one dispatch (at most ROUNDS_PER_DISPATCH), and what people look at."""
-        infos = self._empty_infos(self.federation, state)
-        state, infos = self._run(self.federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
+        """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), and what people look at."""
+        federation = self._federation_at(first_round)
+        infos = self._empty_infos(federation, state)
+        state, infos = self._run(federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
+        self._prepare(first_round + rounds)  # the device is computing meanwhile
         rows = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
         return state, jax.tree.map(lambda leaf: np.asarray(leaf[rows]), infos)
+
+    def _federation_at(self, first_round: int) -> Federation:
+        if self._next is None or self._next[0] != first_round:
+            self._prepare(first_round)
+        return self.federation if self._next is None else self._next[1]
+
+    def _prepare(self, first_round: int) -> None:
+        """Fills the window of the rounds to come, when the data stays on the host."""
+        if self._window is not None:
+            columns, starts = self._window.filled(np.asarray(self._cohorts(jnp.int32(first_round))))
+            self._next = first_round, self.federation._replace(columns=columns, starts=starts)
+
+    def _cohorts_from(self, first_round: Any) -> Any:
+        method, sizes, seed = self._first_method(), self.federation.sampling_sizes, jnp.uint32(self.seed)
+        drawn = lambda r: sampled(method, sizes, self.shape.cohort, seed, first_round + r)
+        return jax.lax.map(drawn, jnp.arange(self.rounds_per_dispatch))
 
     def _run_cell(
         self, cell: Any, federation: Federation, first_round: Any, rounds: Any, state: State, infos: RoundInfo
@@ -109,10 +138,12 @@ class Simulation:
         return 1 if self.grid is None else len(jax.tree.leaves(self.grid)[0])
 
 
-def _federation(task: Task, weighting: str, steps: np.ndarray, rate_multipliers: Sequence[float] | None) -> Federation:
+def _federation(
+    task: Task, columns: Any, weighting: str, steps: np.ndarray, rate_multipliers: Sequence[float] | None
+) -> Federation:
     real = jnp.result_type(float)
     return Federation(
-        on_device(task.train.columns),
+        columns,
         jnp.asarray(task.train.starts, jnp.int32),
         jnp.asarray(task.train.sizes, jnp.int32),
         jnp.asarray(steps, jnp.int32),

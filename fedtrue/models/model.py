@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
@@ -25,6 +25,15 @@ def accumulator(dtype: DTypeLike) -> jnp.dtype:
     return jnp.promote_types(dtype, jnp.float32)
 
 
+def matmul(a: Array, b: Array, result: DTypeLike | None = None) -> Array:
+    """a·b, summed in float32 or wider, returned in `result`.
+
+    Float32 factors stay float32: a GPU's default would round them to TF32's 10 bits first.
+    """
+    precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
+    return jnp.matmul(a, b, precision=precision, preferred_element_type=result or accumulator(a.dtype))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def product(inputs: Array, kernel: Array, dtype: DTypeLike = jnp.float32, result: DTypeLike | None = None) -> Array:
     """inputs (…, m) · kernel (m, n), multiplied in `dtype`, accumulated in float32, returned in `result`.
@@ -34,8 +43,7 @@ def product(inputs: Array, kernel: Array, dtype: DTypeLike = jnp.float32, result
     The backward pass is written out because JAX would multiply the float32 G with the bfloat16 factor in float32;
     here G is cast first, and ∂kernel leaves the accumulator as float32 without a rounding to bfloat16 in between.
     """
-    result = accumulator(dtype) if result is None else result
-    return jnp.matmul(inputs.astype(dtype), kernel.astype(dtype), preferred_element_type=result)
+    return matmul(inputs.astype(dtype), kernel.astype(dtype), result)
 
 
 def _product_forward(inputs, kernel, dtype, result):
@@ -45,10 +53,10 @@ def _product_forward(inputs, kernel, dtype, result):
 def _product_backward(dtype, _result, kept, gradient):
     inputs, kernel = kept
     gradient = gradient.astype(dtype)
-    by_inputs = jnp.matmul(gradient, kernel.astype(dtype).T, preferred_element_type=accumulator(dtype))
+    by_inputs = matmul(gradient, kernel.astype(dtype).T)
     rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
     columns = gradient.reshape(-1, gradient.shape[-1])
-    by_kernel = jnp.matmul(rows.T, columns, preferred_element_type=accumulator(dtype))
+    by_kernel = matmul(rows.T, columns)
     return by_inputs.astype(inputs.dtype), by_kernel.astype(kernel.dtype)
 
 

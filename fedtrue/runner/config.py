@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import jax
+import jax.numpy as jnp
+
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.client_optimizer import CLIENT_OPTIMIZERS
 from fedtrue.algorithm.method import Method, fedopt
@@ -24,6 +27,14 @@ from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
 NOT_FLAGS = ("task", "task_options", "client", "server")  # have flags of their own, or --set
+
+
+PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+
+def by_device() -> Any:
+    """bfloat16 products on accelerators, float32 on CPUs, where bfloat16 is slower."""
+    return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
 
 
 @dataclass(frozen=True)
@@ -69,13 +80,17 @@ class RunConfig:
     rate_multipliers: list[float] | None = None  # one a client
     batch_size: int | None = None  # else the task's
     seed: int = 0
+    precision: str | None = None  # float32 or bfloat16 products (weights, traces, sums stay float32); else by device
     lanes: int | None = None  # clients trained side by side on a device; else chosen
     evaluate_every: int | None = None  # rounds; else only at the end
 
     def load_task(self) -> Task:
         """The task, its settings replaced by this run's."""
         entry = look_up("task", TASKS, self.task)
-        task = Part(self.task, self.task_options).build("task", {self.task: entry.factory})
+        dtype = (
+            {"dtype": look_up("precision", PRECISIONS, self.precision)} if self.precision else {"dtype": by_device()}
+        )
+        task = Part(self.task, self.task_options).build("task", {self.task: entry.factory}, **dtype)
         ours = {name: getattr(self, name) for name in ("local_epochs", "batch_size") if getattr(self, name) is not None}
         for name, value in ours.items():
             whole(name, value, low=1)
@@ -109,6 +124,8 @@ class RunConfig:
 def check_names(config: RunConfig) -> None:
     """Wrong names are refused before any data is opened."""
     look_up("task", TASKS, config.task)
+    if config.precision is not None:
+        look_up("precision", PRECISIONS, config.precision)
     if config.method is not None:
         look_up("method", METHODS, config.method)
     look_up("client", CLIENT_OPTIMIZERS, config.client.name)

@@ -70,7 +70,7 @@ def train(
         while done < rounds and skipped < PATIENCE:
             began = time.perf_counter()
             pause = min(rounds, (done // evaluate_every + 1) * evaluate_every if evaluate_every else rounds)
-            state, info = simulation.run(state, done, min(dispatch, pause - done))
+            state, info = simulation.run(state, done, min(dispatch, pause - done, simulation.rounds_per_dispatch))
             infos.append(info)
             done += len(info.clients)
             skipped = _say_skipped(info.clients, done, skipped)

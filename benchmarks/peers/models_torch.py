@@ -1,0 +1,122 @@
+"""The three models in PyTorch, for the frameworks that run on it, and their weights in the workload's layout."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from workloads import CLASSES, EMBEDDING, FEATURES, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload
+
+
+class LanguageModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, EMBEDDING)
+        self.lstm = nn.LSTM(EMBEDDING, HIDDEN, num_layers=2, batch_first=True)
+        self.output = nn.Linear(HIDDEN, TOKENS)
+        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):  # a second bias a gate: the other frameworks have one
+            bias.requires_grad_(False).zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.lstm(self.embedding(tokens))[0])
+
+
+def _convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(FEATURES, 128),
+        nn.ReLU(),
+        nn.Linear(128, CLASSES),
+    )
+
+
+NETWORKS = {"shakespeare": LanguageModel, "tags": lambda: nn.Linear(WORDS, TAGS), "cnn": _convolutional}
+
+
+class Classifier(nn.Module):
+    """A network with the workload's loss; `loss` and `metrics` are what pfl asks a model for."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name, self.network = name, NETWORKS[name]()
+
+    def loss(self, x: Tensor, y: Tensor, **_: object) -> Tensor:
+        logits = self.network(x)
+        if self.name == "tags":
+            return functional.binary_cross_entropy_with_logits(logits, y, reduction="sum") / len(x)
+        return functional.cross_entropy(logits.flatten(0, -2), y.flatten())
+
+    def metrics(self, x: Tensor, y: Tensor, **_: object) -> dict:
+        return {}
+
+    def load_weights(self, weights: Arrays) -> None:
+        state = self.state_dict()
+        for name, value in to_torch(self.name, weights).items():
+            state[f"network.{name}"].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def tensors(workload: Workload, client: int) -> tuple[Tensor, Tensor]:
+    """(x, y) of a client as torch wants them."""
+    x, y = map(torch.from_numpy, workload.client(client))
+    if workload.name == "cnn":
+        x = x.permute(0, 3, 1, 2).contiguous()
+    return x, y if workload.name == "tags" else y.long()
+
+
+def train_one_client(model: Classifier, optimizer: torch.optim.Optimizer, workload: Workload, client: int) -> int:
+    """One pass over the client's batches; returns how many examples that were."""
+    x, y = tensors(workload, client)
+    for batch_x, batch_y in zip(x.split(workload.batch_size), y.split(workload.batch_size)):
+        optimizer.zero_grad()
+        model.loss(batch_x, batch_y).backward()
+        optimizer.step()
+    return len(x)
+
+
+# --- layouts: the workload's weight → torch's name, and the axes' order there ---------------------------------------
+
+MATRIX, KERNEL, VECTOR = (1, 0), (3, 2, 0, 1), (0,)
+LAYOUTS = {
+    "shakespeare": {
+        "embedding": ("embedding.weight", (0, 1)),
+        **{f"input_{layer}": (f"lstm.weight_ih_l{layer}", MATRIX) for layer in (0, 1)},
+        **{f"recurrent_{layer}": (f"lstm.weight_hh_l{layer}", MATRIX) for layer in (0, 1)},
+        **{f"bias_{layer}": (f"lstm.bias_ih_l{layer}", VECTOR) for layer in (0, 1)},
+        "output": ("output.weight", MATRIX),
+        "output_bias": ("output.bias", VECTOR),
+    },
+    "tags": {"kernel": ("weight", MATRIX), "bias": ("bias", VECTOR)},
+    "cnn": {
+        "conv_0": ("0.weight", KERNEL),
+        "conv_0_bias": ("0.bias", VECTOR),
+        "conv_1": ("2.weight", KERNEL),
+        "conv_1_bias": ("2.bias", VECTOR),
+        "dense_0": ("6.weight", MATRIX),
+        "dense_0_bias": ("6.bias", VECTOR),
+        "dense_1": ("8.weight", MATRIX),
+        "dense_1_bias": ("8.bias", VECTOR),
+    },
+}
+CHANNELS_FIRST = (
+    np.arange(FEATURES).reshape(12, 12, 64).transpose(2, 0, 1).ravel()
+)  # rows of dense_0, as torch has them
+
+
+def to_torch(name: str, weights: Arrays) -> Arrays:
+    ordered = weights if name != "cnn" else weights | {"dense_0": weights["dense_0"][CHANNELS_FIRST]}
+    return {theirs: ordered[ours].transpose(axes) for ours, (theirs, axes) in LAYOUTS[name].items()}
+
+
+def from_torch(name: str, state: dict[str, Tensor]) -> Arrays:
+    """From a `Classifier`'s state."""
+    weights = {
+        ours: state[f"network.{theirs}"].detach().numpy().transpose(np.argsort(axes)).copy()
+        for ours, (theirs, axes) in LAYOUTS[name].items()
+    }
+    if name == "cnn":
+        weights["dense_0"] = weights["dense_0"][np.argsort(CHANNELS_FIRST)]
+    return weights

@@ -1,0 +1,65 @@
+"""Data that stays on the host: the same run, a window at a time."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedtrue as ft
+from fedtrue.data.client_data import Ragged
+from fedtrue.engine.simulation import Simulation
+from fedtrue.engine.window import Window
+
+RNG = np.random.default_rng(0)
+SIZES = (3, 1, 9, 4, 7, 2)
+IMAGES = [RNG.normal(size=(size, 2)).astype(np.float32) for size in SIZES]
+WORDS = [[np.arange(1 + row % 4) for row in range(size)] for size in SIZES]  # rows of one to four words
+
+
+def task():
+    """Its loss sees both kinds of columns."""
+
+    def loss(params, example):
+        words = jnp.sum(example["words"]["values"] * example["words"]["mask"])
+        return jnp.sum((params - example["x"]) ** 2) * (1 + words)
+
+    plain = ft.tasks.from_arrays([{"x": x} for x in IMAGES], lambda key: jnp.zeros(2), loss, batch_size=2)
+    words = Ragged.from_rows([row for client in WORDS for row in client])
+    return replace(plain, train=replace(plain.train, columns={**plain.train.columns, "words": words}))
+
+
+def run(data_on_device):
+    simulation = Simulation(task(), ft.fedopt(ft.client.adagrad(0.1)), cohort=3, data_on_device=data_on_device)
+    state, first = simulation.start(), 0
+    for rounds in (1, 2, 2):
+        state, infos = simulation.run(state, first, rounds)
+        first += rounds
+    return jax.tree.map(np.asarray, state.server.params), infos
+
+
+def test_a_run_from_the_host_equals_one_from_the_device_bit_for_bit():
+    (on_device, info), (on_host, host_info) = run(True), run(False)
+    np.testing.assert_array_equal(on_device, on_host)
+    np.testing.assert_array_equal(info.cohort, host_info.cohort)
+
+
+def test_a_window_holds_the_rows_of_its_clients_and_says_where_they_begin():
+    data = task().train
+    window = Window(data, cohort=2, most_rounds=3)
+    columns, starts = window.filled(np.array([[4, 1], [1, 2], [2, 4]]))
+    for client in (1, 2, 4):
+        rows = np.s_[int(starts[client]) : int(starts[client]) + int(data.sizes[client])]
+        np.testing.assert_array_equal(columns["x"][rows], IMAGES[client])
+        for row, words in zip(range(rows.start, rows.stop), WORDS[client]):
+            begin, end = columns["words"].splits[row : row + 2]
+            np.testing.assert_array_equal(columns["words"].values[begin:end], words)
+
+
+def test_a_windows_size_depends_on_the_bytes_allowed_not_on_the_data():
+    data = task().train
+    row_bytes = 2 * 4 + 4 * 8 + 4  # x, up to four int64 words, and a split
+    rows_a_round = 3 * 9  # the cohort, each as large as the largest client
+    assert Window(data, 3, 1000, window_bytes=5 * rows_a_round * row_bytes).rounds == 5
+    assert Window(data, 3, 1000, window_bytes=1).rounds == 1
+    assert Window(data, 3, 4, window_bytes=1e9).rounds == 4

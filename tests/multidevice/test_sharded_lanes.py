@@ -1,0 +1,40 @@
+"""Lanes sharded over several devices: the same answer, up to the order of floating-point sums."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+
+PROGRAM = """
+import json
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp, numpy as np
+import fedtrue as ft
+from fedtrue.engine.simulation import Simulation
+
+rng = np.random.default_rng(0)
+clients = [{"x": rng.normal(size=(size, 3)).astype(np.float32)} for size in (1, 5, 9, 30, 2, 14, 7)]
+loss = lambda params, example: jnp.sum((params["w"] - example["x"]) ** 4)
+task = ft.tasks.from_arrays(clients, lambda key: {"w": jnp.zeros(3)}, loss, batch_size=4)
+method = ft.fedopt(ft.client.adam(0.02), client_state="inherit")
+out = []
+for lanes in (5, 1):  # 5 lanes hold the whole cohort of 5 on one device; 1 lane a device uses both
+    simulation = Simulation(task, method, cohort=5, lanes=lanes)
+    state, infos = simulation.run(simulation.start(), 0, 1)
+    state, infos = simulation.run(state, 1, 3)
+    leaves = [np.asarray(leaf, float).ravel().tolist() for leaf in jax.tree.leaves(state)]
+    out.append({"devices": simulation.lanes.devices, "state": leaves, "cohorts": infos.cohort.tolist()})
+print(json.dumps(out))
+"""
+
+
+def test_lanes_on_two_devices_give_the_result_of_one_memory_of_clients_included():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    alone, together = json.loads(done.stdout)
+    assert (alone["devices"], together["devices"]) == (1, 2)
+    assert together["cohorts"] == alone["cohorts"]
+    for one, other in zip(alone["state"], together["state"]):
+        assert np.linalg.norm(np.subtract(one, other)) <= 1e-5 * max(np.linalg.norm(one), 1e-3)
