@@ -3,7 +3,7 @@
     python benchmarks/peers/bench.py                        # about 12 minutes, and the environments the first time
     python benchmarks/peers/bench.py --table                # only the tables, from benchmarks/results/peers.json
     python benchmarks/peers/bench.py --only fedtrue pfl --workloads tags --again
-    python benchmarks/peers/bench.py --small --rounds 2     # correctness only: nothing is timed or written
+    python benchmarks/peers/bench.py --small                # do the weights agree? nothing is timed or written
 
 An interrupted run goes on where it stopped; `--again` measures anew what is there already.
 A run enters the results only if its weights after round 1 are those of the bare JAX loop.
@@ -37,6 +37,7 @@ PROCESSES = max(n for n in range(1, CORES + 1) if FULL.cohort % n == 0)  # pfl d
 class Framework(NamedTuple):
     """A runner, and the environment it needs; None is the one this program runs in."""
 
+    title: str
     environment: str | None
     command: tuple[str, ...]
 
@@ -47,18 +48,17 @@ class Framework(NamedTuple):
         return [str(bin_folder / program), *rest]
 
 
+SEVERAL = ("torchrun", "--nproc-per-node", str(PROCESSES), "run_pfl.py", "--threads", "1")
 FRAMEWORKS = {
-    "fedtrue": Framework(None, ("python", "run_fedtrue.py")),
-    "bare JAX loop": Framework(None, ("python", "run_jax.py")),
-    "FedJAX": Framework("fedjax", ("python", "run_fedjax.py")),
-    "bare torch loop": Framework("pfl", ("python", "run_torch.py")),
-    "pfl": Framework("pfl", ("python", "run_pfl.py")),
-    f"pfl, {PROCESSES} processes": Framework(
-        "pfl", ("torchrun", "--nproc-per-node", str(PROCESSES), "run_pfl.py", "--threads", "1")
-    ),
-    "Flower": Framework("flwr", ("python", "run_flower.py")),
+    "fedtrue": Framework("fedtrue", None, ("python", "run_fedtrue.py")),
+    "jax": Framework("bare JAX loop", None, ("python", "run_jax.py")),
+    "fedjax": Framework("FedJAX", "fedjax", ("python", "run_fedjax.py")),
+    "torch": Framework("bare PyTorch loop", "pfl", ("python", "run_torch.py")),
+    "pfl": Framework("pfl-research", "pfl", ("python", "run_pfl.py")),
+    "pfl-processes": Framework("pfl-research, a process a core", "pfl", SEVERAL),
+    "flower": Framework("Flower", "flwr", ("python", "run_flower.py")),
 }
-REFERENCE = FRAMEWORKS["bare JAX loop"]
+REFERENCE = FRAMEWORKS["jax"]
 
 
 class Mismatch(Exception):
@@ -67,24 +67,24 @@ class Mismatch(Exception):
 
 def main() -> int:
     arguments = _arguments()
-    chosen = {name: f for name, f in FRAMEWORKS.items() if not arguments.only or _short(name) in arguments.only}
     if arguments.table:
         return _write_tables()
+    names = [name for name in FRAMEWORKS if name in arguments.only]
     if arguments.small:
         results: Record = {"runs": []}
     else:
-        results = _results_so_far(arguments.again, set(chosen), set(arguments.workloads))
+        results = _results_so_far(arguments.again, names, arguments.workloads)
     options = ["--rounds", str(arguments.rounds)] + ["--small"] * arguments.small
-    missing = _missing(results, list(chosen), arguments.workloads, 1 if arguments.small else arguments.passes)
+    missing = _missing(results, names, arguments.workloads, 1 if arguments.small else arguments.passes)
     if not missing:
         print(f"all measured already, in {RESULTS.name}: --again measures anew")
     failures = 0
     with tempfile.TemporaryDirectory() as scratch:
         for number, (pass_index, workload, name) in enumerate(missing, start=1):
-            label = f"{number}/{len(missing)} pass {pass_index + 1} {workload:12} {name:16}"
+            label = f"{number}/{len(missing)} pass {pass_index + 1} {workload:12} {name:13}"
             try:
                 reference = _reference_weights(workload, options, Path(scratch))
-                run = measure(chosen[name], workload, options, reference, Path(scratch) / "weights.npz")
+                run = measure(FRAMEWORKS[name], workload, options, reference, Path(scratch) / "weights.npz")
             except Mismatch as problem:
                 print(f"{label} {problem}", flush=True)
                 failures += 1
@@ -147,7 +147,7 @@ def _missing(results: Record, names: list[str], workloads: list[str], passes: in
     return [run for run in wanted if run not in done]
 
 
-def _results_so_far(again: bool, names: set[str], workloads: set[str]) -> Record:
+def _results_so_far(again: bool, names: list[str], workloads: list[str]) -> Record:
     """What peers.json holds of this machine, without what is to be measured again."""
     fresh: Record = {"machine": machine(), "runs": []}
     if not RESULTS.exists():
@@ -180,7 +180,7 @@ def _write_tables() -> int:
     if not RESULTS.exists():
         print(f"nothing is measured yet: there is no {RESULTS.name}; run bench.py without --table first")
         return 2
-    text = tables(json.loads(RESULTS.read_text()), FRAMEWORKS)
+    text = tables(json.loads(RESULTS.read_text()), {name: f.title for name, f in FRAMEWORKS.items()})
     _write_whole(PAGE, into_page(PAGE.read_text(), text))
     print(text)
     return 0
@@ -194,16 +194,9 @@ def _write_whole(path: Path, text: str) -> None:
     unfinished.replace(path)
 
 
-def _short(name: str) -> str:
-    """What is typed for a framework: `pfl, 2 processes` is pfl-processes, `bare JAX loop` is jax."""
-    words = [word for word in name.lower().replace(",", "").split() if word not in ("bare", "loop")]
-    return "-".join(word for word in words if not word.isdigit())
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[_short(name) for name in FRAMEWORKS], metavar="FRAMEWORK",
-                        help="of " + ", ".join(map(_short, FRAMEWORKS)))  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=list(FRAMEWORKS), default=list(FRAMEWORKS))
     parser.add_argument("--workloads", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--rounds", type=int, help=f"{WARM_UP} of them to warm up; {WARM_UP + MEASURED} unless --small")

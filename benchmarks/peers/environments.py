@@ -15,7 +15,7 @@ def folder(name: str) -> Path:
     made_of = environment / "made-of.txt"
     if not (made_of.exists() and made_of.read_text() == requirements.read_text()):
         print(f"installing {', '.join(requirements.read_text().split())} into {environment.name} (minutes)", flush=True)
-        venv.create(environment, clear=True, with_pip=True)
+        venv.create(environment, clear=True, symlinks=True, with_pip=True)
         install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", requirements]
         if subprocess.run(install).returncode:
             raise SystemExit(f"{requirements.name} could not be installed: see pip's words above")

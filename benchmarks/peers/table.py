@@ -1,7 +1,7 @@
 """peers.json → the tables of docs/benchmarks.md, between the two marks there."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -12,8 +12,8 @@ COLUMNS = ("", "s a round", "each pass", "÷ fedtrue", "examples/s", "start, s",
 Record = dict[str, Any]
 
 
-def tables(results: Record, frameworks: Iterable[str]) -> str:
-    """What was measured, as Markdown: one table a workload, all of them after the machine."""
+def tables(results: Record, titles: Mapping[str, str]) -> str:
+    """What was measured, as Markdown: the machine, then one table a workload, rows in the order of the titles."""
     runs = [run for run in results["runs"] if len(run["seconds"]) > WARM_UP]
     versions = {name: number for run in runs for name, number in run["versions"].items()}
     machine, dates = results["machine"], sorted({run["date"] for run in runs})
@@ -26,11 +26,11 @@ def tables(results: Record, frameworks: Iterable[str]) -> str:
     for workload in dict.fromkeys(run["workload"] for run in runs):
         of_framework = {
             framework: [run for run in runs if (run["framework"], run["workload"]) == (framework, workload)]
-            for framework in frameworks
+            for framework in titles
         }
         lines += ["", f"### {workload}", "", _row(COLUMNS), _row(["---"] + ["---:"] * (len(COLUMNS) - 1))]
         base = round_seconds(of_framework["fedtrue"]) if of_framework.get("fedtrue") else None
-        lines += [_row(_cells(framework, found, base)) for framework, found in of_framework.items() if found]
+        lines += [_row(_cells(titles[framework], found, base)) for framework, found in of_framework.items() if found]
     return "\n".join(lines)
 
 
@@ -41,8 +41,8 @@ def round_seconds(runs: list[Record]) -> float:
 
 def start_seconds(run: Record) -> float:
     """The warm-up rounds, less what they cost once warm: compiling, and starting what has to be started."""
-    a_example = sum(run["seconds"][WARM_UP:]) / sum(run["examples"][WARM_UP:])
-    return max(0.0, sum(run["seconds"][:WARM_UP]) - a_example * sum(run["examples"][:WARM_UP]))
+    an_example = sum(run["seconds"][WARM_UP:]) / sum(run["examples"][WARM_UP:])
+    return max(0.0, sum(run["seconds"][:WARM_UP]) - an_example * sum(run["examples"][:WARM_UP]))
 
 
 def into_page(page: str, text: str) -> str:
@@ -53,11 +53,11 @@ def into_page(page: str, text: str) -> str:
     return between.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page)
 
 
-def _cells(framework: str, runs: list[Record], base: float | None) -> list[str]:
+def _cells(title: str, runs: list[Record], base: float | None) -> list[str]:
     seconds = round_seconds(runs)
     speed = median(sum(run["examples"][WARM_UP:]) / sum(run["seconds"][WARM_UP:]) for run in runs)
     return [
-        framework,
+        title,
         f"{seconds:.3f}",
         ", ".join(f"{round_seconds([run]):.3f}" for run in sorted(runs, key=lambda run: run["pass"])),
         f"{seconds / base:.2f}" if base else "",

@@ -31,7 +31,8 @@ def matmul(a: Array, b: Array, result: DTypeLike | None = None) -> Array:
     Float32 factors stay float32: a GPU's default would round them to TF32's 10 bits first.
     """
     precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
-    return jnp.matmul(a, b, precision=precision, preferred_element_type=result or accumulator(a.dtype))
+    result = accumulator(a.dtype) if result is None else result
+    return jnp.matmul(a, b, precision=precision, preferred_element_type=result)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -1,0 +1,58 @@
+"""README and the examples do what they say."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.laws.test_bias import TABLE
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+SNIPPET = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+
+
+def run(*arguments):
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_readmes_snippet_runs_as_written_and_prints_what_it_says():
+    printed = run("-c", SNIPPET).strip("[] \n").split()
+    said = re.search(r"prints `\[(.*?)\]`", README)[1].split()
+    assert [float(x) for x in printed] == pytest.approx([float(x) for x in said], rel=1e-3)
+
+
+def test_the_quickstart_is_the_readmes_snippet():
+    quickstart = ast.parse((ROOT / "examples/quickstart.py").read_text()).body[1:]  # without its docstring
+    assert [ast.dump(line) for line in quickstart] == [ast.dump(line) for line in ast.parse(SNIPPET).body]
+
+
+def test_the_readmes_table_is_the_one_the_laws_hold():
+    held = {(row[3], row[4]) for row in TABLE}
+    numbers = re.findall(r"\| \**([\d.]+)\** \| \**([\d.]+)\** \| \**(?:never|does not|vanishes)", README)
+    assert len(numbers) == 5
+    assert {(float(a), float(b)) for a, b in numbers} <= held
+
+
+@pytest.mark.parametrize("example", ["own_task", "own_method", "pseudocode_twin"])
+def test_examples_run(example):
+    assert "distance from the" in run(f"examples/{example}.py")
+
+
+def test_own_tasks_correction_brings_it_nearer():
+    distances = [float(number) for number in re.findall(r"least squares ([\d.]+)", run("examples/own_task.py"))]
+    assert distances[1] < distances[0] / 5
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
+)
+def test_links_between_documents_lead_somewhere(document):
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert ((ROOT / document).parent / target).exists(), target
