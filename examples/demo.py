@@ -1,6 +1,6 @@
 """`make demo`: four methods on real plays, from the same weights and over the same cohorts; a table and a picture.
 
-python examples/demo.py [--rounds 12] [--out demo]
+python examples/demo.py [--rounds 20] [--out demo]
 """
 
 import argparse
@@ -28,7 +28,7 @@ METHODS = {  # client rate and server rate: the paper's best for Shakespeare wit
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("demo"))
     options = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 2)  # clients train side by side, one a core

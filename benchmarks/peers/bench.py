@@ -73,7 +73,7 @@ def main() -> int:
     if arguments.small:
         results: Record = {"runs": []}
     else:
-        results = _results_so_far(arguments.again, names, arguments.workloads)
+        results = _results_so_far(arguments.rounds, names if arguments.again else [], arguments.workloads)
     options = ["--rounds", str(arguments.rounds)] + ["--small"] * arguments.small
     missing = _missing(results, names, arguments.workloads, 1 if arguments.small else arguments.passes)
     if not missing:
@@ -147,8 +147,8 @@ def _missing(results: Record, names: list[str], workloads: list[str], passes: in
     return [run for run in wanted if run not in done]
 
 
-def _results_so_far(again: bool, names: list[str], workloads: list[str]) -> Record:
-    """What peers.json holds of this machine, without what is to be measured again."""
+def _results_so_far(rounds: int, names_again: list[str], workloads: list[str]) -> Record:
+    """What peers.json holds of this machine and this many rounds, without what is to be measured again."""
     fresh: Record = {"machine": machine(), "runs": []}
     if not RESULTS.exists():
         return fresh
@@ -156,8 +156,8 @@ def _results_so_far(again: bool, names: list[str], workloads: list[str]) -> Reco
     if found["machine"] != fresh["machine"]:
         print(f"{RESULTS.name} is from another machine: all is measured anew")
         return fresh
-    kept = [run for run in found["runs"] if not (again and run["framework"] in names and run["workload"] in workloads)]
-    return {**fresh, "runs": kept}
+    again = lambda run: run["framework"] in names_again and run["workload"] in workloads
+    return {**fresh, "runs": [run for run in found["runs"] if len(run["seconds"]) == rounds and not again(run)]}
 
 
 def machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""pfl-research: FederatedAveraging on SimulatedBackend with a PyTorchModel; under `torchrun`, its multi-process mode."""
+"""pfl-research: FederatedAveraging on SimulatedBackend; under `torchrun`, its multi-process mode."""
 
 import torch
 from measure import Run

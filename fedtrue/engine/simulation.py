@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
@@ -68,7 +68,7 @@ class Simulation:
         self.rounds_per_dispatch = self._window.rounds if self._window else ROUNDS_PER_DISPATCH
         weighting = self._first_method().weighting or task.weighting
         columns = {} if self._window else on_device(task.train.columns)
-        self.federation = _federation(task, columns, weighting, steps, rate_multipliers)
+        self.federation = self._placed(_federation(task, columns, weighting, steps, rate_multipliers))
         self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
         self._cohorts = jax.jit(self._cohorts_from)
         self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))
@@ -78,7 +78,8 @@ class Simulation:
         """The state before round 0."""
         params = self.task.init(jax.random.key(self.seed))
         clients = len(self.task.train)
-        return self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))()
+        initial = self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))
+        return self._placed(initial())
 
     def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
         """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), and what people look at."""
@@ -98,7 +99,12 @@ class Simulation:
         """Fills the window of the rounds to come, when the data stays on the host."""
         if self._window is not None:
             columns, starts = self._window.filled(np.asarray(self._cohorts(jnp.int32(first_round))))
+            columns, starts = self._placed((columns, starts))
             self._next = first_round, self.federation._replace(columns=columns, starts=starts)
+
+    def _placed(self, tree: Any) -> Any:
+        """On every device from the start, as the program's results are: else the second dispatch compiles again."""
+        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
 
     def _cohorts_from(self, first_round: Any) -> Any:
         method, sizes, seed = self._first_method(), self.federation.sampling_sizes, jnp.uint32(self.seed)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
 
-from fedtrue.models.model import accumulator, product
+from fedtrue.models.model import accumulator, product, unrounded
 from fedtrue.names import look_up
 
 
@@ -39,8 +39,9 @@ def convolve_by_patches(images: Array, kernel: Array, strides: int, padding: str
 def convolve_by_xla(images: Array, kernel: Array, strides: int, padding: str, dtype: DTypeLike) -> Array:
     """XLA's own convolution."""
     layout = ("NHWC", "HWIO", "NHWC")
+    images, kernel = images.astype(dtype), kernel.astype(dtype)
     result = lax.conv_general_dilated(
-        images.astype(dtype), kernel.astype(dtype), (strides, strides), padding, dimension_numbers=layout
+        images, kernel, (strides, strides), padding, dimension_numbers=layout, precision=unrounded(dtype)
     )
     return result.astype(accumulator(dtype))
 

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 
 @jax.custom_vjp
@@ -18,7 +18,7 @@ def token_cross_entropy(logits: Array, targets: Array) -> Array:
 
 
 def _token_cross_entropy_forward(logits, targets):
-    log_total = jax.nn.logsumexp(logits, axis=-1)
+    log_total = log_sum_exp(logits)
     target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return log_total - target_logits, (logits, targets, log_total)
 
@@ -31,6 +31,28 @@ def _token_cross_entropy_backward(kept, gradient):
 
 
 token_cross_entropy.defvjp(_token_cross_entropy_forward, _token_cross_entropy_backward)
+
+
+def log_sum_exp(logits: Array) -> Array:
+    """log Σ_v exp(logits_v), over the last axis.
+
+    Elsewhere than on a CPU in one pass, for there passes over the logits are what costs: 1.3 of 48.7 ms of a round of
+    Stack Overflow words on an H200. XLA's CPU code for such a reduction is not vectorised.
+    """
+    return jax.nn.logsumexp(logits, axis=-1) if jax.default_backend() == "cpu" else log_sum_exp_in_one_pass(logits)
+
+
+def log_sum_exp_in_one_pass(logits: Array) -> Array:
+    """Pairs (m, s) stand for s·eᵐ, m the largest so far; the smaller of two is brought to the larger's m and added."""
+
+    def add(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        (m_a, s_a), (m_b, s_b) = a, b
+        shrink = jnp.exp(-jnp.abs(m_a - m_b))
+        return jnp.maximum(m_a, m_b), jnp.where(m_a > m_b, s_a + shrink * s_b, s_b + shrink * s_a)
+
+    nothing = (jnp.finfo(logits.dtype).min.astype(logits.dtype), jnp.zeros((), logits.dtype))
+    largest, total = lax.reduce((logits, jnp.ones_like(logits)), nothing, add, (logits.ndim - 1,))
+    return largest + jnp.log(total)
 
 
 def binary_cross_entropy(logits: Array, labels: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The comparison with peers compares the same thing: smallest size, no peer installed, for correctness and not for time."""
+"""The comparison with peers compares the same thing. Smallest size, no peer installed: for correctness, not time."""
 
 import importlib
 import json

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.models import binary_cross_entropy, token_cross_entropy
+from fedtrue.models.losses import log_sum_exp_in_one_pass
 
 
 def problem(shape=(2, 5), vocabulary=11):
@@ -54,3 +55,11 @@ def test_binary_cross_entropy_and_its_gradient_are_finite_for_any_logit():
     np.testing.assert_allclose(binary_cross_entropy(logits, labels), [0, 0, 1e4, 1e4])
     slope = jax.grad(lambda z: binary_cross_entropy(z, labels).sum())(logits)
     np.testing.assert_allclose(slope, [0, 0, -1, 1])  # σ(z) − y
+
+
+def test_log_sum_exp_in_one_pass_equals_the_two_pass_form_however_large_the_logits():
+    logits = np.random.default_rng(0).normal(size=(3, 5, 37)).astype(np.float32) * [[[1], [10], [100], [1e4], [0]]]
+    logits = jnp.asarray(logits, jnp.float32)
+    np.testing.assert_allclose(log_sum_exp_in_one_pass(logits), jax.nn.logsumexp(logits, axis=-1), rtol=1e-6)
+    lanes = jax.vmap(log_sum_exp_in_one_pass)(logits)
+    np.testing.assert_array_equal(lanes, log_sum_exp_in_one_pass(logits))

@@ -7,6 +7,7 @@ import pytest
 
 from fedtrue.models import count_weights, language_model, token_cross_entropy
 from fedtrue.models.lstm import PAD_MULTIPLE, init_lstm, lstm, pad_gates, plain_lstm
+from fedtrue.models.model import matmul
 from fedtrue.precision import float64
 
 TIME, BATCH, LANES = 7, 3, 4
@@ -114,9 +115,9 @@ def textbook_language_model(params, tokens):
     states = params["embedding"][tokens.T]
     for layer in ("lstm_0", "lstm_1"):
         p = params[layer]
-        states = plain_lstm(states @ p["kernel"] + p["bias"], p["recurrent_kernel"])
+        states = plain_lstm(matmul(states, p["kernel"]) + p["bias"], p["recurrent_kernel"])
     for layer in ("projection", "output"):
-        states = states @ params[layer]["kernel"] + params[layer]["bias"]
+        states = matmul(states, params[layer]["kernel"]) + params[layer]["bias"]
     return states.swapaxes(0, 1)
 
 
