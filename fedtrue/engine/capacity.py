@@ -44,7 +44,8 @@ def choose_lanes(
     """As many lanes as asked for, or by the rule; refused if they do not fit.
 
     On a CPU a model of any size keeps a core busy by itself: one lane a device. Elsewhere lanes are cheap until the
-    chip is full, so: the fewest that do not lengthen the round, given how unequal the clients are.
+    chip is full, so: the fewest that do not lengthen the round, given how unequal the clients are. If that is more than
+    half of the cohort, a lane for everyone: 50 clients took 46.7 ms on 50 lanes of an H200, 56.0 ms on 45.
     """
     fitting = max(free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
     used = max(1, min(len(devices), cohort // (wanted or 1)))
@@ -52,7 +53,9 @@ def choose_lanes(
         weights = sum(leaf.size for leaf in jax.tree.leaves(params))
         on_cpu = devices[0].platform == "cpu" and weights > SMALL_MODEL
         used = min(len(devices), cohort)
-        wanted = 1 if on_cpu else -(-fewest_lanes(steps, cohort) // used)
+        fewest = fewest_lanes(steps, cohort)
+        side_by_side = cohort if fewest > cohort / 2 else fewest  # a lane each saves all changes of client
+        wanted = 1 if on_cpu else -(-side_by_side // used)
         wanted = max(1, min(wanted, fitting))
     if wanted > fitting:
         free = f"{free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"

@@ -50,6 +50,15 @@ def test_the_fewest_lanes_that_do_not_lengthen_the_round():
     assert fewest_lanes(one_giant, 1) == 1
 
 
+def test_a_model_of_some_size_gets_one_lane_on_a_cpu_and_a_small_one_a_lane_for_everyone_or_the_fewest():
+    equal, unequal = np.full(10, 8), np.array([100, *[1] * 9])
+    small, large = ({"w": jax.ShapeDtypeStruct((n,), jnp.float32)} for n in (10, 10**6))
+    lanes = lambda steps, params: choose_lanes(steps, 10, params, 1, jax.local_devices()[:1], None).per_device
+    assert (lanes(equal, large), lanes(equal, small), lanes(unequal, small)) == (1, 10, 2)
+    nearly_equal = np.array([100] * 9 + [1])  # nine lanes would do, but a lane each saves all changes of client
+    assert (fewest_lanes(nearly_equal, 10), lanes(nearly_equal, small)) == (9, 10)
+
+
 def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():
     steps, params = np.full(4, 3), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
     with pytest.raises(ValueError, match=r"4 lanes of 1,000,000.0 MB do not fit .* at most 0 do"):
