@@ -245,7 +245,10 @@ def _train_lanes(
 
 
 def _map_over_lanes(lanes: int) -> Callable[..., Any]:
-    """`vmap` over lanes; one lane alone is not batched, which CPUs like better. The last `shared` of 2 is the clock."""
+    """`vmap` over lanes; one lane alone is not batched, which CPUs like better.
+
+    The first `lane_arguments` (all, unless told) have one entry a lane; the rest, such as the clock, are shared.
+    """
 
     def over_lanes(function: Callable[..., Any], lane_arguments: int | None = None) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
