@@ -18,8 +18,8 @@ from fedtrue.report.curves import draw_curves
 
 SEQUENCES = 16  # kept of each role, so that the demo ends while you watch
 EVALUATED = 1024  # test sequences
-# The paper's best rates for Shakespeare with server SGD, but for "+ local": its server rate 10 was set by hand for roles
-# cut to four steps (the paper's 100 was not tried here). None of the four was tuned on this data.
+# The paper's best rates for Shakespeare with server SGD, but for "+ local": its server rate 10 was set by hand for
+# roles cut to four steps (the paper's 100 was not tried here). None of the four was tuned on this data.
 METHODS = {
     "client SGD": ft.fedopt(ft.client.sgd(1.0), ft.server.sgd(1.0), correction="none"),
     "client Adagrad": ft.fedopt(ft.client.adagrad(10**-0.5), ft.server.sgd(10**-0.5), correction="none"),
