@@ -115,7 +115,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     everyday = parser.add_argument_group("what people change every day")
     everyday.add_argument("--client", metavar="NAME", help="client optimizer (default adagrad)")
     everyday.add_argument("--client-rate", type=float, metavar="η", help="its learning rate (default: the task's best)")
-    everyday.add_argument("--server", metavar="NAME", help="server optimizer (default: the task's)")
+    everyday.add_argument("--server", metavar="NAME", help="server optimizer (default sgd)")
     everyday.add_argument("--server-rate", type=float, metavar="α", help="its learning rate (default: the task's best)")
     more = parser.add_argument_group("settings")
     for entry in fields(RunConfig):

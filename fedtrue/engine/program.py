@@ -6,6 +6,7 @@ Memory is lanes × (params + optimizer state + trace), whatever the cohort.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -157,30 +158,29 @@ def _train(
     mesh: Mesh | None,
 ) -> tuple[WeightedSums, Any]:
     """All clients of the cohort → their weighted sums, and the memory each slot keeps."""
+    train = partial(_train_lanes, work, loss, shape.batch_size)
+    operands = (columns, server, cohort, plan, learning_rate)
     if mesh is None:
-        lanes = jnp.arange(shape.lanes)
-        return _train_lanes(work, columns, server, cohort, plan, learning_rate, loss, shape.batch_size, lanes)
+        return train(*operands, jnp.arange(shape.lanes))
 
-    def on_device(columns: Any, server: Any, cohort: Any, plan: Any, learning_rate: Any, lanes: Any) -> Any:
-        out = _train_lanes(work, columns, server, cohort, plan, learning_rate, loss, shape.batch_size, lanes)
-        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, "lanes"), out)
+    def on_device(*operands: Any) -> Any:
+        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, "lanes"), train(*operands))
 
     everywhere, own = PartitionSpec(), PartitionSpec("lanes")
-    sharded = jax.shard_map(
-        on_device, mesh=mesh, in_specs=(everywhere,) * 5 + (own,), out_specs=everywhere, check_vma=False
-    )
-    return sharded(columns, server, cohort, plan, learning_rate, jnp.arange(shape.lanes))
+    specs = (*[everywhere] * len(operands), own)
+    sharded = jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
+    return sharded(*operands, jnp.arange(shape.lanes))
 
 
 def _train_lanes(
     work: ClientWork,
+    loss: Callable[..., Any],
+    batch_size: int,
     columns: Any,
     server: ServerState,
     cohort: Cohort,
     plan: Plan,
     learning_rate: Any,
-    loss: Callable[..., Any],
-    batch_size: int,
     lanes: Any,
 ) -> tuple[WeightedSums, Any]:
     """The lanes of one device, from the first client to the last deposit."""

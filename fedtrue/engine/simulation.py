@@ -43,7 +43,7 @@ class Simulation:
     ):
         self.task, self.seed, self.grid = task, seed, grid
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
-        steps = _local_steps(task, local_steps)
+        steps = task.steps_of_clients(local_steps)
         chosen_cohort = _cohort_size(cohort if cohort is not None else task.cohort, len(task.train))
         whole("seed", seed, high=2**32 - 1)
         if lanes is not None:
@@ -153,7 +153,7 @@ def _federation(
         jnp.asarray(task.train.starts, jnp.int32),
         jnp.asarray(task.train.sizes, jnp.int32),
         jnp.asarray(steps, jnp.int32),
-        jnp.asarray(_rate_multipliers(rate_multipliers, len(task.train)), real),
+        jnp.asarray(task.multipliers_of_clients(rate_multipliers), real),
         jnp.asarray(task.client_weights(weighting), real),
         jnp.asarray(task.client_weights("examples"), real),
     )
@@ -163,29 +163,3 @@ def _cohort_size(cohort: int | None, clients: int) -> int:
     if cohort is None:
         return clients
     return whole("cohort", cohort, low=1, high=clients)
-
-
-def _local_steps(task: Task, local_steps: int | Sequence[int] | None) -> np.ndarray:
-    """Local steps a client: as given, else `local_epochs` passes over its data."""
-    sizes = np.asarray(task.train.sizes)
-    if local_steps is None:
-        return steps_per_epoch(sizes, task.batch_size) * task.local_epochs
-    steps = np.asarray(local_steps)
-    if steps.ndim == 0:
-        steps = np.full(len(sizes), local_steps)
-    if steps.shape != sizes.shape:
-        raise ValueError(f"local_steps has {steps.size} entries for {len(sizes)} clients: give one number, or one each")
-    if not np.issubdtype(steps.dtype, np.integer) or (steps < 1).any():
-        raise ValueError(f"local_steps must be whole numbers at least 1, not {local_steps!r}")
-    return steps
-
-
-def _rate_multipliers(multipliers: Sequence[float] | None, clients: int) -> np.ndarray:
-    if multipliers is None:
-        return np.ones(clients)
-    gamma = np.asarray(multipliers, np.float64)
-    if gamma.shape != (clients,):
-        raise ValueError(f"rate_multipliers has {gamma.size} entries for {clients} clients: give one each")
-    if not (np.isfinite(gamma).all() and (gamma > 0).all()):
-        raise ValueError(f"rate_multipliers must be finite and above 0, not {list(multipliers)}")
-    return gamma

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedtrue.data.batches import steps_per_epoch
 from fedtrue.data.client_data import ClientData
 
 Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
@@ -58,6 +59,34 @@ class Task:
         if weighting not in self.sizes:
             raise ValueError(f"task {self.name!r} does not count {weighting}: choose weighting 'examples' or 'uniform'")
         return np.asarray(self.sizes[weighting], np.float64)
+
+    def steps_of_clients(self, local_steps: int | Sequence[int] | None = None) -> np.ndarray:
+        """Local steps a train client: as given (one number, or one each), else `local_epochs` passes over its data."""
+        sizes = np.asarray(self.train.sizes)
+        if local_steps is None:
+            return steps_per_epoch(sizes, self.batch_size) * self.local_epochs
+        steps = np.asarray(local_steps)
+        if steps.ndim == 0:
+            steps = np.full(len(sizes), local_steps)
+        if steps.shape != sizes.shape:
+            raise ValueError(
+                f"local_steps has {steps.size} entries for {len(sizes)} clients: give one number, or one each"
+            )
+        if not np.issubdtype(steps.dtype, np.integer) or (steps < 1).any():
+            raise ValueError(f"local_steps must be whole numbers at least 1, not {local_steps!r}")
+        return steps
+
+    def multipliers_of_clients(self, rate_multipliers: Sequence[float] | None = None) -> np.ndarray:
+        """γ_i of every train client: as given, else 1."""
+        clients = len(self.train)
+        if rate_multipliers is None:
+            return np.ones(clients)
+        gamma = np.asarray(rate_multipliers, np.float64)
+        if gamma.shape != (clients,):
+            raise ValueError(f"rate_multipliers has {gamma.size} entries for {clients} clients: give one each")
+        if not (np.isfinite(gamma).all() and (gamma > 0).all()):
+            raise ValueError(f"rate_multipliers must be finite and above 0, not {list(rate_multipliers)}")
+        return gamma
 
 
 def split_validation_within(train: ClientData, part: float) -> tuple[ClientData, ClientData | None]:

@@ -48,8 +48,7 @@ def all_clients(
     """The task's clients with their local steps (None: its epochs), rate multipliers (None: 1) and weights."""
     sizes = np.asarray(task.train.sizes)
     per_epoch = steps_per_epoch(sizes, task.batch_size)
-    steps = _one_each("local_steps", per_epoch * task.local_epochs if local_steps is None else local_steps, len(sizes))
-    gamma = _one_each("rate_multipliers", 1.0 if rate_multipliers is None else rate_multipliers, len(sizes))
+    steps, gamma = task.steps_of_clients(local_steps), task.multipliers_of_clients(rate_multipliers)
     return Clients(
         on_device(task.train.columns),
         jnp.asarray(task.train.starts, jnp.int32),
@@ -60,15 +59,6 @@ def all_clients(
         largest=int(sizes.max()),
         epochs=int(np.max(-(-steps // per_epoch))),
     )
-
-
-def _one_each(name: str, values: Any, clients: int) -> np.ndarray:
-    numbers = np.asarray(values)
-    if numbers.ndim == 0:
-        numbers = np.full(clients, numbers)
-    if numbers.shape != (clients,) or not (numbers > 0).all():
-        raise ValueError(f"{name} must be one number above 0, or one for each of the {clients} clients, not {values!r}")
-    return numbers
 
 
 def initial_params(task: Task, seed: int = 0) -> Any:
@@ -214,7 +204,7 @@ def _walk(
 def _batches(task: Task, clients: Clients, client: Any, seed: Any, round_index: Any) -> Callable[[Any], Any]:
     key = client_key(seed, round_index, client)
     start, size = clients.starts[client], clients.sizes[client]
-    orders = epoch_orders(key, size, clients.largest, clients.epochs)
+    orders = epoch_orders(key, size, clients.largest, clients.epochs, task.shuffle)
     return lambda k: batch_at(clients.columns, start, size, orders, k, task.batch_size, key)
 
 

@@ -52,3 +52,19 @@ def test_a_round_of_clients_that_remember_is_refused_as_an_operator():
 def test_local_steps_for_the_wrong_number_of_clients_are_refused():
     with pytest.raises(ValueError, match="local_steps must be one number above 0, or one for each of the 2 clients"):
         round_operator(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), [1, 2, 3])
+
+
+def test_the_operator_takes_unshuffled_data_in_its_order_as_training_does():
+    slopes = np.array([[1.0, 10.0, 100.0, 1000.0]]).T
+    task = ft.tasks.from_arrays(
+        [{"x": slopes}, {"x": -2 * slopes[:2]}],
+        init=lambda key: jnp.zeros(1),
+        loss=lambda params, example: jnp.sum((params - example["x"]) ** 2),
+        batch_size=1,
+        shuffle=False,
+        float64=True,
+    )
+    method = ft.fedopt(ft.client.adagrad(0.5))  # Adagrad's steps depend on the order of the examples
+    with float64():
+        once = round_operator(task, method)(jnp.zeros(1), seed=3)
+    np.testing.assert_allclose(once, ft.train(task, method, rounds=1, seed=3).params, rtol=1e-12)
