@@ -50,7 +50,7 @@ def test_a_round_of_clients_that_remember_is_refused_as_an_operator():
 
 
 def test_local_steps_for_the_wrong_number_of_clients_are_refused():
-    with pytest.raises(ValueError, match="local_steps must be one number above 0, or one for each of the 2 clients"):
+    with pytest.raises(ValueError, match="local_steps has 3 entries for 2 clients: give one number, or one each"):
         round_operator(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), [1, 2, 3])
 
 
