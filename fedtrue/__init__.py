@@ -2,7 +2,8 @@
 
 from fedtrue import client, server, tasks
 from fedtrue.algorithm.method import Method, fedopt
-from fedtrue.runner.train import Result, train
+from fedtrue.runner.journal import Result
+from fedtrue.runner.train import train
 from fedtrue.tasks.task import Task
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ import fedtrue
 
 PACKAGE = Path(fedtrue.__file__).parent
 ROOMS = ["data", "models", "tasks", "algorithm", "theory", "engine", "runner", "report"]
-ANYWHERE = {"names", "precision"}  # small things everyone may use
+ANYWHERE = {"files", "names", "precision"}  # small things everyone may use
 
 
 def imported_rooms(path):

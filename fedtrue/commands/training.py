@@ -11,39 +11,57 @@ import numpy as np
 from rich.console import Console
 
 from fedtrue.commands.answer import Answer, RoundsBar, printed, table
+from fedtrue.runner import folder
 from fedtrue.runner.config import NOT_FLAGS, RunConfig, change, check_names, parse_value, read_toml
-from fedtrue.runner.train import Result, train
+from fedtrue.runner.journal import Result
+from fedtrue.runner.records import CONFIG, read_summary
+from fedtrue.runner.stop import Stop
+from fedtrue.runner.train import train
 from fedtrue.tasks.task import Task
 
 
 def run(options: Namespace) -> Answer:
-    config = config_from(options)
+    return _train(config_from(options), options.out, options.json)
+
+
+def resume(options: Namespace) -> Answer:
+    out: Path = options.run
+    if not folder.is_one(out):
+        raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} makes one")
+    if summary := read_summary(out):
+        return Answer(summary, printed(f"{out} has ended already, after {summary['rounds']} rounds: nothing to do"))
+    return _train(read_toml(out / CONFIG), out, options.json, resume=True)
+
+
+def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:
     check_names(config)
     task = config.load_task()
     method = config.build_method(task)
-    rounds = config.rounds if config.rounds is not None else task.rounds
-    say = _said_nowhere if options.json else _said_on_stderr
+    config = config.resolved(task)
+    rounds = config.rounds or 0
+    say = _said_nowhere if quiet else _said_on_stderr
     if task.source:
         say(f"data: {task.source}")
     began = time.perf_counter()
-    with RoundsBar(rounds) as bar:
+    with RoundsBar(rounds) as bar, Stop() as stop:
         result = train(
             task,
             method,
             rounds=rounds,
-            cohort=config.cohort,
-            local_steps=config.local_steps,
-            rate_multipliers=config.rate_multipliers,
-            seed=config.seed,
-            lanes=config.lanes,
-            evaluate_every=config.evaluate_every,
+            **config.training(),
+            out=out,
+            resume=resume,
+            settings=config.settings(),
+            stop=stop,
             progress=bar,
-            say=say if task.source else None,  # a problem made of a few numbers needs no word about memory
+            say=say if task.source or out else None,  # a problem made of a few numbers needs no word about memory
         )
     found = outcome(task, result)
     found["seconds"] = time.perf_counter() - began
+    if out:
+        found["out"] = str(out)
     rows = [[name, value] for name, value in found.items() if not isinstance(value, list | dict)]
-    title = f"{config.task}: {config.method or config.client.name + ' + ' + config.correction}, {rounds} rounds"
+    title = f"{config.task}: {config.name()}, {rounds} rounds"
     return Answer(found, printed(table(title, ["", "value"], rows)))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from fedtrue.data import columns
 from fedtrue.data.client_data import ClientData
+from fedtrue.files import sync
 
 LAYOUT = 1  # raised when the files inside a folder change their meaning
 META = "meta.json"
@@ -127,9 +128,9 @@ def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, 
         meta = {**key, **counts, "files": file_bytes}
         (partial / META).write_text(json.dumps(meta, indent=1, sort_keys=True))
         for path in (*partial.iterdir(), partial):
-            _sync(path)
+            sync(path)
         partial.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except BaseException:
         _discard(partial)
         raise
@@ -152,14 +153,6 @@ def _remove_abandoned(root: Path) -> None:
 
 def _discard(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

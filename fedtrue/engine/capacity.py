@@ -35,7 +35,32 @@ def lane_bytes(method: Method, loss: Callable[..., Any], params: Any) -> int:
         work = method.phases[0].work(loss)
         return work.start(method.init(params), 0, work.first_memory(params, 0), ()), params
 
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(state, params)))
+    return _bytes(jax.eval_shape(state, params))
+
+
+class MessageBytes(NamedTuple):
+    """What one client and the server send each other in a round."""
+
+    up: int
+    down: int
+
+
+def message_bytes(method: Method, loss: Callable[..., Any], params: Any) -> MessageBytes:
+    """Down: the weights and what the clients share; up: what each contributes to the sums; once a phase."""
+
+    def sent(params: Any) -> Any:
+        server = method.init(params)
+        works = [phase.work(loss) for phase in method.phases]
+        starts = [work.start(server, 0, work.first_memory(params, 0), ()) for work in works]
+        finished = [work.finish(server, state, 1.0) for work, state in zip(works, starts)]
+        return [output.contribution for output in finished], [(server.params, server.shared) for _ in works]
+
+    up, down = jax.eval_shape(sent, params)
+    return MessageBytes(_bytes(up), _bytes(down))
+
+
+def _bytes(shapes: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def choose_lanes(

@@ -1,5 +1,6 @@
 """A federation on this machine's devices: everything placed, one program compiled, rounds run on demand."""
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
-from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes
+from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes, message_bytes
 from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round, sampled
 from fedtrue.engine.window import Window, column_bytes
 from fedtrue.tasks.task import Task
@@ -51,6 +52,7 @@ class Simulation:
         devices = jax.local_devices()
         params = jax.eval_shape(task.init, jax.random.key(0))
         lane = lane_bytes(self._first_method(), task.loss, params) * self.cells
+        self.message = message_bytes(self._first_method(), task.loss, params)
         self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes)
         used = devices[: self.lanes.devices]
         self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
@@ -137,6 +139,17 @@ class Simulation:
 
     def _first_method(self) -> Method:
         return self.method_of(None if self.grid is None else jax.tree.map(lambda values: values[0], self.grid))
+
+    def each_cell(self, tree: Any) -> list[Any]:
+        """A state or infos cell by cell; without a grid there is one."""
+        if self.grid is None:
+            return [tree]
+        return [jax.tree.map(operator.itemgetter(cell), tree) for cell in range(self.cells)]
+
+    def from_cells(self, states: Sequence[State]) -> State:
+        """The way back: the state that `run` takes, from one state a cell."""
+        stacked = states[0] if self.grid is None else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+        return self._placed(jax.tree.map(jnp.asarray, stacked))
 
     @property
     def cells(self) -> int:

@@ -23,6 +23,7 @@ from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.algorithm.server_optimizer import SERVER_OPTIMIZERS
 from fedtrue.names import look_up, suggestion
+from fedtrue.runner.pauses import CHECKPOINT_EVERY
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
@@ -32,9 +33,9 @@ NOT_FLAGS = ("task", "task_options", "client", "server")  # have flags of their 
 PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
-def by_device() -> Any:
+def by_device() -> str:
     """bfloat16 products on accelerators, float32 on CPUs, where bfloat16 is slower."""
-    return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
+    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,11 @@ class Part:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, kind: str, table: Mapping[str, Callable[..., Any]], **defaults: Any) -> Any:
-        """`table[name](**options)`; an option the part does not have is refused with the nearest it has."""
+        """`table[name](**options)`."""
+        return look_up(kind, table, self.name)(**self.filled(kind, table, **defaults).options)
+
+    def filled(self, kind: str, table: Mapping[str, Callable[..., Any]], **defaults: Any) -> "Part":
+        """With every option spelled out; one the part does not have is refused with the nearest it has."""
         factory = look_up(kind, table, self.name)
         valid = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
         for option in self.options:
@@ -53,10 +58,11 @@ class Part:
                 near = suggestion(option, valid)
                 raise ValueError(f"{kind} {self.name!r} has no option {option!r}{near}; it has: {', '.join(valid)}")
         known = {name: value for name, value in defaults.items() if name in valid and value is not None}
-        arguments = {**known, **self.options}
+        usual = {name: p.default for name, p in inspect.signature(factory).parameters.items() if p.default != p.empty}
+        arguments = {**usual, **known, **self.options}
         if "learning_rate" in valid and "learning_rate" not in arguments:
             raise ValueError(f"{kind} {self.name!r} has no recommended rate here: give one, e.g. --{kind}-rate 0.1")
-        return factory(**arguments)
+        return Part(self.name, arguments)
 
 
 @dataclass(frozen=True)
@@ -83,18 +89,42 @@ class RunConfig:
     precision: str | None = None  # float32 or bfloat16 products (weights, traces, sums stay float32); else by device
     lanes: int | None = None  # clients trained side by side on a device; else chosen
     evaluate_every: int | None = None  # rounds; else only at the end
+    checkpoint_every: int | str = CHECKPOINT_EVERY  # rounds, or seconds as 60s; with --out
+    tensorboard: bool = False  # event files too; with --out
+    label: str | None = None  # what the run is called in tables and curves
+    paper: float | None = None  # what the paper printed for it, shown beside ours
 
     def load_task(self) -> Task:
         """The task, its settings replaced by this run's."""
         entry = look_up("task", TASKS, self.task)
-        dtype = (
-            {"dtype": look_up("precision", PRECISIONS, self.precision)} if self.precision else {"dtype": by_device()}
-        )
-        task = Part(self.task, self.task_options).build("task", {self.task: entry.factory}, **dtype)
+        dtype = look_up("precision", PRECISIONS, self.precision or by_device())
+        task = Part(self.task, self.task_options).build("task", {self.task: entry.factory}, dtype=dtype)
         ours = {name: getattr(self, name) for name in ("local_epochs", "batch_size") if getattr(self, name) is not None}
         for name, value in ours.items():
             whole(name, value, low=1)
         return replace(task, **ours)
+
+    def resolved(self, task: Task) -> "RunConfig":
+        """Every choice left to the task, the device or a default, spelled out: what a run folder keeps."""
+        left: dict[str, Any] = {
+            "rounds": task.rounds,
+            "cohort": task.cohort,
+            "local_epochs": task.local_epochs,
+            "batch_size": task.batch_size,
+            "precision": by_device(),
+        }
+        config = replace(self, **{name: value for name, value in left.items() if getattr(self, name) is None})
+        if self.method is not None:
+            return config
+        best = task.recommended.get((self.server.name, self.client.name, self.correction))
+        client = self.client.filled("client", CLIENT_OPTIMIZERS, learning_rate=best.client if best else None)
+        server = self.server.filled(
+            "server",
+            SERVER_OPTIMIZERS,
+            learning_rate=best.server if best else 1.0 if self.server.name == "sgd" else None,
+            epsilon=best.server_epsilon if best else None,
+        )
+        return replace(config, client=client, server=server)
 
     def build_method(self, task: Task) -> Method:
         """The method, rates left out taken from the task's recommendations."""
@@ -110,15 +140,27 @@ class RunConfig:
             if rates["client_rate"] is None:
                 raise ValueError(f"method {self.method!r} needs a client rate: --client-rate 0.1")
             return look_up("method", METHODS, self.method)(**rates, trace=self.trace, **around)
-        best = task.recommended.get((self.server.name, self.client.name, self.correction))
-        client = self.client.build("client", CLIENT_OPTIMIZERS, learning_rate=best.client if best else None)
-        server = self.server.build(
-            "server",
-            SERVER_OPTIMIZERS,
-            learning_rate=best.server if best else 1.0 if self.server.name == "sgd" else None,
-            epsilon=best.server_epsilon if best else None,
-        )
+        parts = self.resolved(task)
+        client = parts.client.build("client", CLIENT_OPTIMIZERS)
+        server = parts.server.build("server", SERVER_OPTIMIZERS)
         return fedopt(client, server, self.correction, self.trace, **around)
+
+    def name(self) -> str:
+        """In a few words."""
+        return self.label or self.method or f"{self.client.name} + {self.correction}"
+
+    def training(self) -> dict[str, Any]:
+        """What `train` takes of these settings as they are."""
+        names = ("cohort", "local_steps", "rate_multipliers", "seed", "lanes", "evaluate_every", "checkpoint_every")
+        return {name: getattr(self, name) for name in (*names, "tensorboard")}
+
+    def settings(self) -> dict[str, Any]:
+        """As a TOML file has them; `read_toml` is the way back."""
+        table = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {
+            name: {"name": value.name, **value.options} if isinstance(value, Part) else value
+            for name, value in table.items()
+        }
 
 
 def check_names(config: RunConfig) -> None:
@@ -141,6 +183,9 @@ def read_toml(path: Path) -> RunConfig:
         raise ValueError(f"{path} is not there: give a task's name or a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
+    table.pop("origin", None)  # where a run folder's settings came from
+    if table.get("from_python"):
+        raise ValueError(f"{path} was written by a Python program: run that again, with ft.train(…, resume=True)")
     if "task" not in table:
         raise ValueError(f'{path} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
     return change(RunConfig(table.pop("task")), table, str(path))
@@ -173,7 +218,7 @@ def _check_type(where: str, key: str, value: Any) -> None:
         inner = get_args(choice)
         if inner and isinstance(value, list) and all(isinstance(entry, _accepted(inner[0])) for entry in value):
             return
-        if not inner and isinstance(value, _accepted(choice)) and not isinstance(value, bool):
+        if not inner and isinstance(value, _accepted(choice)) and (choice is bool or not isinstance(value, bool)):
             return
     named = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices if choice is not type(None))
     raise ValueError(f"{where}: {key} takes {named}, not {value!r}")

@@ -4,6 +4,7 @@ Metrics are taken example by example (vectorised) and summed twice: over all, an
 is left behind.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -45,11 +46,12 @@ def means(sums: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Evaluator:
-    """`evaluator(params, data)`; compiled once."""
+    """`evaluator(params, data)`, compiled once; with `cells`, many models at once: the first axis of their params."""
 
-    def __init__(self, task: Task):
-        self.task = task
-        self._example_sums = jax.jit(self._sums_of_examples)
+    def __init__(self, task: Task, cells: bool = False):
+        self.task, self.cells = task, cells
+        sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
+        self._example_sums = jax.jit(sums)
 
     def _sums_of_examples(self, params: Any, batch: Any, key: Any) -> Any:
         def of_one(example: Any) -> Any:
@@ -60,22 +62,40 @@ class Evaluator:
 
     def __call__(self, params: Any, data: ClientData, limit: int | None = None) -> Evaluation:
         """Over all of `data`, or its first `limit` examples."""
+        return self.of_cells(params, data, limit)[0]
+
+    def of_splits(self, params: Any) -> list[dict[str, Evaluation]]:
+        """For each model, the splits that the task holds out."""
+        held_out = {"validation": self.task.validation, "test": self.task.test}
+        splits = {name: data for name, data in held_out.items() if data is not None}
+        found = [self.of_cells(params, data, self.task.evaluation_limit) for data in splits.values()]
+        models = len(jax.tree.leaves(params)[0]) if self.cells else 1
+        return [dict(zip(splits, (of_split[model] for of_split in found))) for model in range(models)]
+
+    def of_cells(self, params: Any, data: ClientData, limit: int | None = None) -> list[Evaluation]:
+        """One evaluation a model; the data is read once for all of them."""
         clients, key, totals = len(data), jax.random.key(0), None
         for rows, client, real in _chunks(data, self.task.evaluation_batch_size, limit):
             mask = jnp.asarray(real, jnp.result_type(float))
             batch = {**device_rows(data.columns, rows), "mask": mask}
-            sums = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self._example_sums(params, batch, key))
-            if totals is None:
-                totals = jax.tree.map(lambda leaf: np.zeros(clients), sums)
-            sums_of_clients = partial(_per_client, client[real], real, clients)
-            totals = jax.tree.map(np.add, totals, jax.tree.map(sums_of_clients, sums))
+            sums = self._example_sums(params, batch, key)
+            of_clients = jax.tree.map(partial(_per_client, client, real, clients), sums)
+            totals = of_clients if totals is None else jax.tree.map(np.add, totals, of_clients)
         assert totals is not None, "client data has at least one example"
-        overall = means(jax.tree.map(np.sum, totals))
-        return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
+        models = range(len(jax.tree.leaves(totals)[0]))
+        return [_evaluation(jax.tree.map(operator.itemgetter(model), totals)) for model in models]
 
 
-def _per_client(client: np.ndarray, real: np.ndarray, clients: int, values: np.ndarray) -> np.ndarray:
-    return np.bincount(client, values[real], clients)
+def _evaluation(totals: Any) -> Evaluation:
+    """From (total, count) of every metric, one entry a client."""
+    overall = means(jax.tree.map(np.sum, totals))
+    return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
+
+
+def _per_client(client: np.ndarray, real: np.ndarray, clients: int, values: Any) -> np.ndarray:
+    """(models, examples) or (examples,) → (models, clients): the sum over each client's real examples."""
+    of_models = np.atleast_2d(np.asarray(values, np.float64))[:, real]
+    return np.stack([np.bincount(client[real], of_model, clients) for of_model in of_models])
 
 
 def _chunks(data: ClientData, size: int, limit: int | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -2,31 +2,61 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
+from fedtrue.engine.program import State
 from fedtrue.engine.simulation import ROUNDS_PER_DISPATCH, Simulation
 from fedtrue.precision import float64
-from fedtrue.runner.evaluation import Evaluator, Progress, means
+from fedtrue.runner import checkpoint, folder
+from fedtrue.runner.evaluation import Evaluator, Progress
+from fedtrue.runner.journal import Journal, Result
+from fedtrue.runner.pauses import CHECKPOINT_EVERY, Pauses
+from fedtrue.runner.records import NOT_METRICS, Line
+from fedtrue.runner.stop import Stop, Stopped
 from fedtrue.tasks.task import Task
 
-PATIENCE = 10  # consecutive rounds in which no client is left, before the run stops
 SECONDS_PER_DISPATCH = 2.0  # long enough to hide the host, short enough for a live progress bar
 
+Say = Callable[[str], None]
 
-@dataclass(frozen=True)
-class Result:
-    """What training leaves behind."""
 
-    params: Any  # NumPy arrays
-    history: dict[str, np.ndarray]  # one entry a round
-    evaluations: list[dict[str, Any]]  # {"round", "metrics": {split: {name: mean}}, "clients": {split: {name: spread}}}
+def run_rounds(
+    simulation: Simulation,
+    journals: Sequence[Journal],
+    pauses: Pauses,
+    stop: Stop,
+    after: Callable[[int], None],
+    say: Say,
+) -> list[Result]:
+    """Every cell of the simulation (one, without a grid), from where its journal stands to the last round."""
+    evaluator = Evaluator(simulation.task, cells=simulation.grid is not None)
+    state, done = _begin(simulation, journals, say)
+    dispatch = 1
+    while done < pauses.rounds and not all(journal.given_up for journal in journals):
+        began = time.perf_counter()
+        count = min(dispatch, pauses.next(done) - done, simulation.rounds_per_dispatch)
+        state, info = simulation.run(state, done, count)
+        done, seconds = done + count, time.perf_counter() - began
+        dispatch = _next_dispatch(count, seconds)
+        evaluations = evaluator.of_splits(state.server.params) if pauses.evaluation_due(done) else [{}] * len(journals)
+        for journal, cell, evaluation in zip(journals, simulation.each_cell(info), evaluations):
+            if not journal.given_up:
+                journal.record(cell, seconds / len(journals), simulation.message, evaluation)
+                _warn_of_skipped(journal.lines[-count:])
+        after(done)
+        if pauses.checkpoint_due(done) or stop.signal:
+            for journal, cell in zip(journals, simulation.each_cell(_on_host(state))):
+                journal.save(cell)
+        if stop.signal:
+            raise Stopped(stop.signal, done, journals[0].folder)
+    return [journal.close(cell) for journal, cell in zip(journals, simulation.each_cell(_on_host(state)))]
 
 
 def train(
@@ -40,88 +70,76 @@ def train(
     seed: int = 0,
     lanes: int | None = None,
     evaluate_every: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | str = CHECKPOINT_EVERY,
+    tensorboard: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    stop: Stop | None = None,
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
 ) -> Result:
     """Train `task` by `method` for `rounds` rounds.
 
     `local_steps`: one number, or one a client; without it, the task's local epochs. `rate_multipliers`: γ_i, one a
     client, η_i = γ_i η. The task's validation and test data are evaluated every `evaluate_every` rounds and at the end.
+    `out`: a folder for records and checkpoints, the latter every so many rounds or, as "60s", seconds; with `resume`
+    the run there goes on, and ends as if it had never stopped. `settings`: what the folder's `config.toml` shall hold.
     `say` is told, before anything is compiled, how many clients train side by side and what memory that takes.
     The same seed gives the same weights, cohorts and batches, whatever the method.
     """
-    whole("rounds", rounds)
-    if evaluate_every is not None:
-        whole("evaluate_every", evaluate_every, low=1)
+    pauses, say = Pauses(rounds, evaluate_every, checkpoint_every), say or (lambda line: None)
+    path = Path(out) if out is not None else None
+    own: dict[str, Any] = {"cohort": cohort, "local_steps": local_steps, "rate_multipliers": rate_multipliers}
     with float64(task.float64):
-        simulation = Simulation(
-            task,
-            method,
-            seed=seed,
-            cohort=cohort,
-            local_steps=local_steps,
-            rate_multipliers=rate_multipliers,
-            lanes=lanes,
-        )
-        if say:
+        simulation = Simulation(task, method, **own, seed=seed, lanes=lanes)
+        if path and not (resume and folder.is_one(path)):
+            folder.make(path, settings or folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed})
+        with folder.Held(path) if path else nullcontext():
             say(f"lanes: {simulation.lanes}")
-        evaluator, evaluations = Evaluator(task), []
-        state, infos, done, dispatch, skipped = simulation.start(), [], 0, 1, 0
-        while done < rounds and skipped < PATIENCE:
-            began = time.perf_counter()
-            pause = min(rounds, (done // evaluate_every + 1) * evaluate_every if evaluate_every else rounds)
-            state, info = simulation.run(state, done, min(dispatch, pause - done, simulation.rounds_per_dispatch))
-            infos.append(info)
-            done += len(info.clients)
-            skipped = _say_skipped(info.clients, done, skipped)
-            dispatch = _next_dispatch(len(info.clients), time.perf_counter() - began)
-            if done == pause or skipped >= PATIENCE:
-                evaluations += _evaluate(evaluator, task, state.server.params, done)
-            if progress:
-                progress(done, rounds, {name: float(values[-1]) for name, values in means(info.sums).items()})
-        return Result(jax.tree.map(np.asarray, state.server.params), _history(infos), evaluations)
+            journal = Journal(path, len(task.train), tensorboard)
+
+            def after(done: int) -> None:
+                if progress:
+                    progress(done, rounds, train_metrics(journal.lines[-1]))
+
+            return run_rounds(simulation, [journal], pauses, stop or Stop(), after, say)[0]
 
 
-def _evaluate(evaluator: Evaluator, task: Task, params: Any, done: int) -> list[dict[str, Any]]:
-    """One entry with the metrics of every held-out split, none if the task has no held-out data."""
-    splits = {name: data for name, data in (("validation", task.validation), ("test", task.test)) if data is not None}
-    found = {name: evaluator(params, data, task.evaluation_limit) for name, data in splits.items()}
-    if not found:
-        return []
-    metrics = {name: evaluation.metrics for name, evaluation in found.items()}
-    spread = {name: {m: evaluation.quantiles(m) for m in evaluation.metrics} for name, evaluation in found.items()}
-    return [{"round": done, "metrics": metrics, "clients": spread}]
+def train_metrics(line: Line) -> dict[str, float]:
+    """What was measured on the cohort's own batches."""
+    return {name: value for name, value in line.items() if name not in NOT_METRICS}
+
+
+def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> tuple[State, int]:
+    """The state and the round that the journals have reached; all of them the same round."""
+    found = [journal.newest_checkpoint(say) for journal in journals]
+    for journal, entry in zip(journals, found):
+        journal.open(entry)
+    start = simulation.start()
+    first = found[0]
+    if first is None:
+        return start, 0
+    cells = zip(found, simulation.each_cell(_on_host(start)))
+    states = [checkpoint.restored(entry, cell) for entry, cell in cells if entry is not None]
+    return simulation.from_cells(states), first.round
+
+
+def _on_host(state: State) -> State:
+    return jax.tree.map(np.asarray, state)
 
 
 def _next_dispatch(rounds: int, seconds: float) -> int:
-    """As many rounds as fit the wanted time, at most doubling: the first dispatch also compiled."""
+    """As many rounds as fit the wanted time, at most eight times as many: the first dispatch also compiled."""
     return int(np.clip(rounds * SECONDS_PER_DISPATCH / max(seconds, 1e-6), 1, min(8 * rounds, ROUNDS_PER_DISPATCH)))
 
 
-def _say_skipped(clients: np.ndarray, done: int, skipped_before: int) -> int:
-    """Warns of rounds in which no client was left; returns how many of them end this dispatch in a row."""
-    empty = clients == 0
-    if empty.any():
-        first = done - len(clients) + int(empty.argmax())
+def _warn_of_skipped(lines: Sequence[Line]) -> None:
+    """Of rounds in which no client was left."""
+    empty = [line["round"] for line in lines if not line["clients"]]
+    if empty:
         warnings.warn(
-            f"round {first}: every client's update was not finite, the round is skipped"
-            f" ({int(empty.sum())} such rounds of the last {len(empty)}); try a smaller client learning rate",
+            f"round {empty[0]}: every client's update was not finite, the round is skipped"
+            f" ({len(empty)} such rounds of the last {len(lines)}); try a smaller client learning rate",
             stacklevel=3,
         )
-    return len(empty) + skipped_before if empty.all() else int(empty[::-1].argmin())
-
-
-def _history(infos: list[Any]) -> dict[str, np.ndarray]:
-    if not infos:
-        return {}
-    info = jax.tree.map(lambda *parts: np.concatenate(parts), *infos)
-    return {
-        "round": np.arange(len(info.clients)),
-        **means(info.sums),
-        "clients": info.clients,
-        "dropped": info.dropped,
-        "pseudo_gradient_norm": info.pseudo_gradient_norm,
-        "steps": info.steps.sum(axis=1),
-        "cohort": info.cohort,
-        "idle_steps": info.idle_steps,
-    }

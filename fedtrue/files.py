@@ -1,0 +1,32 @@
+"""Writing that a crash cannot tear: to a temporary name, to the disk, then renamed."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+PARTIAL = ".part"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """After this `path` holds `data`, whatever happens; before, it holds what it held. Nothing half-written is left."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,189 @@
+"""What a run leaves for people: one JSON line a round, appended and never changed, and a summary at the end.
+
+    {"round": 0, "loss": 4.4, "clients": 10, "dropped": 0, "cohort": […], "steps": 48, "pseudo_gradient_norm": 0.9,
+     "idle_steps": 0, "bytes_up": 65561840, "bytes_down": 32780920, "seconds": 0.1}
+
+The line of a round after which the model was evaluated also has `evaluation` {split: {metric: mean}} and `spread`
+{split: {metric: how it spreads over the clients}}. A number that is not finite is written as null.
+"""
+
+import gzip
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtrue.files import write_atomically
+
+CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
+    "config.toml",
+    "metrics.jsonl",
+    "summary.json",
+    "model.safetensors",
+    "sweep.toml",
+)
+LAST = 100  # rounds the paper's numbers are averaged over
+ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
+NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read."""
+
+    path: Path
+    name: str  # its label, else its folder's name
+    config: dict[str, Any]
+    origin: dict[str, Any]  # version, commit, devices, command …
+    rounds: dict[str, np.ndarray]  # one entry a round
+    evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
+    summary: dict[str, Any] | None  # None: it has not ended
+
+
+class Appender:
+    """`metrics.jsonl`, open for more; lines of `rounds` rounds are kept, what is beyond them is cut off."""
+
+    def __init__(self, path: Path, rounds: int):
+        lines = [line for line in read_lines(path) if line["round"] < rounds]
+        text = "".join(map(as_json, lines)).encode()
+        if not path.exists() or path.read_bytes() != text:
+            write_atomically(path, text)
+        self.lines = lines
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """All of them in one write, so that a crash tears at most the last."""
+        self._file.write("".join(map(as_json, lines)).encode())
+        self.lines += lines
+
+    def close(self) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def as_json(table: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps(_finite(table), indent=indent, separators=None if indent else (",", ":")) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities as None, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a `metrics.jsonl` (or .gz); a torn last one is left out."""
+    packed = path.with_name(path.name + ".gz")
+    if not path.exists() and not packed.exists():
+        return []
+    text = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    return list(_parsed(text.splitlines(), path))
+
+
+def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if number < len(lines):
+                raise ValueError(
+                    f"{path}, line {number} is not JSON: the file was changed after it was written"
+                ) from None
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The run folders among `paths` and below them, in order, each once."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        below = [path] if (path / CONFIG).exists() else sorted(config.parent for config in path.glob(f"**/{CONFIG}"))
+        if not below:
+            raise ValueError(f"{path} is not a run folder and holds none: fedtrue run TASK --out {path} makes one")
+        found.update(dict.fromkeys(below))
+    return list(found)
+
+
+def read_run(path: Path) -> Run:
+    """Settings, records and summary of one run."""
+    try:
+        config = tomllib.loads((path / CONFIG).read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{path} is not a run folder: it has no {CONFIG}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path / CONFIG} is not TOML: {error}") from None
+    origin = config.pop("origin", {})
+    lines = read_lines(path / METRICS)
+    return Run(
+        path, config.get("label") or path.name, config, origin, columns(lines), evaluations(lines), read_summary(path)
+    )
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary of a run that has ended, else None."""
+    try:
+        return json.loads((path / SUMMARY).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise ValueError(f"{path / SUMMARY} is not JSON: the file was changed after it was written") from None
+
+
+def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
+    """One array an entry, one row a round; null is NaN. Evaluations are left out, for they are not of every round."""
+    names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
+    return {name: np.asarray([math.nan if line[name] is None else line[name] for line in lines]) for name in names}
+
+
+def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """split → metric → (rounds, values)."""
+    found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for line in lines:
+        for split, metrics in line.get("evaluation", {}).items():
+            for name, value in metrics.items():
+                pair = (line["round"], math.nan if value is None else value)
+                found.setdefault(split, {}).setdefault(name, []).append(pair)
+    as_arrays = lambda pairs: (np.asarray([r for r, _ in pairs]), np.asarray([value for _, value in pairs]))
+    return {split: {name: as_arrays(pairs) for name, pairs in metrics.items()} for split, metrics in found.items()}
+
+
+def summarise(lines: Sequence[Line], status: str) -> dict[str, Any]:
+    """Final and best values, means over the last 100 rounds (by which the paper selects), totals."""
+    rounds = columns(lines)
+    trained = {name: (rounds["round"], values) for name, values in rounds.items() if name not in NOT_METRICS}
+    splits = {"train": trained, **evaluations(lines)} if lines else {}
+    over = lambda reduce: {
+        split: {name: reduce(name, *series) for name, series in metrics.items()} for split, metrics in splits.items()
+    }
+    totals = {name: rounds[name].sum().item() for name in ADDED_UP if name in rounds}
+    skipped = int((rounds["clients"] == 0).sum()) if lines else 0
+    return {
+        "status": status,
+        "rounds": len(lines),
+        "final": over(lambda name, r, values: float(values[-1])),
+        "best": over(_best),
+        f"last_{LAST}": over(lambda name, r, values: _mean(values[r >= len(lines) - LAST])),
+        "totals": {**totals, "skipped_rounds": skipped},
+    }
+
+
+def _best(name: str, rounds: np.ndarray, values: np.ndarray) -> dict[str, Any]:
+    """The lowest loss, the highest of anything else."""
+    sign = 1 if "loss" in name else -1
+    place = int(np.argmin(np.where(np.isfinite(values), sign * values, math.inf)))
+    return {"value": float(values[place]), "round": int(rounds[place])}
+
+
+def _mean(values: np.ndarray) -> float:
+    """Of the finite ones: a skipped round has no loss."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else math.nan
