@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from fedtrue import __version__
 from fedtrue.names import suggestion
+from fedtrue.runner.stop import Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except Stopped as stopped:
+        print(f"fedtrue: {stopped}", file=sys.stderr)
+        return stopped.exit_code
     if options.json:
         print(json.dumps(answer.data, default=_plain))
     else:
@@ -65,7 +69,17 @@ def build_parser() -> argparse.ArgumentParser:
 
     run = _command(commands, "run", "train a task", "training.run")
     run.add_argument("task", metavar="TASK|FILE.toml", help="a task's name (`fedtrue tasks`) or a run's TOML file")
+    run.add_argument("--out", type=Path, metavar="DIR", help="a new folder for settings, records, checkpoints, weights")
     add_run_flags(run)
+    resume = _command(commands, "resume", "go on with a run that was stopped or killed", "training.resume")
+    resume.add_argument("run", type=Path, metavar="RUN", help="the folder of a run or a sweep")
+    sweep = _command(commands, "sweep", "train many runs, those that can together", "sweeping.sweep")
+    sweep.add_argument("file", type=Path, metavar="FILE.toml", help="a run's settings and a [sweep] table")
+    sweep.add_argument("--out", type=Path, metavar="DIR", help="where the cells' run folders go (default runs/FILE)")
+    for several in (sweep, resume):
+        several.add_argument("--at-once", type=int, metavar="N", help="cells in one program (default: as many as fit)")
+        several.add_argument("--on", choices=["here", "ray"], default="here", help="ray: over the workers of a cluster")
+        several.add_argument("--address", help="the Ray cluster's (default: one is started on this machine)")
 
     theory = commands.add_parser("theory", help="the paper's Fig. 1", description="The paper's Fig. 1, drawn anew.")
     figures = theory.add_subparsers(title="what", required=True, metavar="WHAT")
@@ -88,6 +102,26 @@ def build_parser() -> argparse.ArgumentParser:
     show.add_argument("--examples", type=int, default=3, help="how many (default 3)")
     show.add_argument("-o", "--out", type=Path, help="where a picture goes, for images (default NAME.png)")
     _add_set(show)
+
+    report = _command(commands, "report", "one HTML page of runs: curves, heat maps, tables", "reporting.report")
+    report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default report.html)")
+    report.add_argument("--title", help="its heading (default: the tasks' names)")
+    report.add_argument("--threshold", type=float, help="what a heat map's cells are counted above, e.g. 0.2")
+    report.add_argument("--pictures", type=Path, metavar="DIR", help="also draw the figures, into this folder")
+    report.add_argument("--formats", default="png,pdf", help="of the pictures: png, pdf, svg (default png,pdf)")
+    table = _command(commands, "table", "runs as a table for a document", "reporting.table")
+    table.add_argument("--format", choices=["markdown", "csv", "latex"], default="markdown", help="(default markdown)")
+    table.add_argument("--columns", metavar="A,B", help="settings, metrics, costs (default: what differs and counts)")
+    table.add_argument("--sort", metavar="COLUMN", help="by a column; metrics best first (default: as given)")
+    table.add_argument("-o", "--out", type=Path, help="a file (default: print)")
+    for reader in (report, table):
+        reader.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+        reader.add_argument("--metric", help="e.g. test.accuracy (default: the first the runs have)")
+
+    diagnose = _command(commands, "diagnose", "whether a run suffers from the bias, and why", "diagnosis.diagnose")
+    diagnose.add_argument("run", type=Path, metavar="RUN", help="the folder given as --out")
+    diagnose.add_argument("--clients", type=int, default=100, help="how many to look at, at least (default 100)")
+    diagnose.add_argument("--orders", type=int, default=8, help="batch orders to average over (default 8)")
 
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list methods and the parts they are made of", "listing.list_methods")
@@ -121,9 +155,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     for entry in fields(RunConfig):
         if entry.name not in NOT_FLAGS:
             flag = "--" + entry.name.replace("_", "-")
-            default = "" if entry.default in (None, MISSING) else f" (default {entry.default})"
+            default = "" if entry.default in (None, False, MISSING) else f" (default {entry.default})"
             group = everyday if entry.name in ("correction", "rounds", "seed") else more
-            group.add_argument(flag, type=parse_value, metavar="…", help=helps.get(entry.name, "") + default)
+            takes: Any = {"type": parse_value, "metavar": "…"}
+            if entry.default is False:
+                takes = {"action": "store_const", "const": True}
+            group.add_argument(flag, help=helps.get(entry.name, "") + default, **takes)
     _add_set(more)
 
 

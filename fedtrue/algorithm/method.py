@@ -13,7 +13,7 @@ from fedtrue.algorithm import server_optimizer as server_optimizers
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import ClientWork, Loss, client_work
-from fedtrue.algorithm.correction import CORRECTIONS
+from fedtrue.algorithm.correction import CORRECTIONS, Correction
 from fedtrue.algorithm.sampling import SAMPLINGS, Sampling
 from fedtrue.algorithm.server_optimizer import ServerState
 from fedtrue.algorithm.trace import TRACES
@@ -51,7 +51,7 @@ class Method(NamedTuple):
 def fedopt(
     client: ClientOptimizer,
     server: optax.GradientTransformation | None = None,
-    correction: str = "joint",
+    correction: str | Correction = "joint",
     trace: str = "exact",
     client_state: str = "restart",
     sampling: str = "uniform",
@@ -62,7 +62,7 @@ def fedopt(
     >>> from fedtrue.algorithm.client_optimizer import adagrad
     >>> method = fedopt(client=adagrad(learning_rate=0.1), correction="joint")
     """
-    chosen = look_up("correction", CORRECTIONS, correction)()
+    chosen = correction if isinstance(correction, Correction) else look_up("correction", CORRECTIONS, correction)()
     chosen_trace = look_up("trace", TRACES, trace)()
     look_up("client_state", CLIENT_STATES, client_state)
     sample = look_up("sampling", SAMPLINGS, sampling)

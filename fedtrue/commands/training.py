@@ -2,7 +2,7 @@
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from rich.console import Console
 
 from fedtrue.commands.answer import Answer, RoundsBar, printed, table
 from fedtrue.runner import folder
-from fedtrue.runner.config import NOT_FLAGS, RunConfig, change, check_names, parse_value, read_toml
+from fedtrue.runner.config import NOT_FLAGS, RunConfig, change, check_names, parse_value, read_toml, set_one
 from fedtrue.runner.journal import Result
-from fedtrue.runner.records import CONFIG, read_summary
+from fedtrue.runner.records import CONFIG, SWEEP, read_summary
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.train import train
 from fedtrue.tasks.task import Task
@@ -26,6 +26,10 @@ def run(options: Namespace) -> Answer:
 
 def resume(options: Namespace) -> Answer:
     out: Path = options.run
+    if (out / SWEEP).exists():
+        from fedtrue.commands import sweeping
+
+        return sweeping.run(out / SWEEP, out, options)
     if not folder.is_one(out):
         raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} makes one")
     if summary := read_summary(out):
@@ -39,7 +43,7 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     method = config.build_method(task)
     config = config.resolved(task)
     rounds = config.rounds or 0
-    say = _said_nowhere if quiet else _said_on_stderr
+    say = speaker(quiet)
     if task.source:
         say(f"data: {task.source}")
     began = time.perf_counter()
@@ -65,12 +69,10 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     return Answer(found, printed(table(title, ["", "value"], rows)))
 
 
-def _said_on_stderr(line: str) -> None:
-    Console(stderr=True).print(line, highlight=False)
-
-
-def _said_nowhere(line: str) -> None:
-    pass
+def speaker(quiet: bool) -> Callable[[str], None]:
+    """Where a command says what it is doing: on stderr, or nowhere."""
+    console = Console(stderr=True, quiet=quiet)
+    return lambda line: console.print(line, highlight=False, soft_wrap=True)
 
 
 def outcome(task: Task, result: Result) -> dict[str, Any]:
@@ -107,6 +109,5 @@ def apply_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         key, found, text = setting.partition("=")
         if not found:
             raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
-        first, _, rest = key.partition(".")
-        config = change(config, {first: {rest: parse_value(text)} if rest else parse_value(text)}, "--set")
+        config = set_one(config, key, parse_value(text), "--set")
     return config

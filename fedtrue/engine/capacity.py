@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fedtrue.algorithm.method import Method
+from fedtrue.tasks.task import Task
 
 SMALL_MODEL = 50_000  # weights: below it a CPU's time goes into dispatch, not arithmetic, and lanes side by side pay
 SLOWER = 1.05  # a round may get this much longer for the sake of fewer lanes
@@ -45,17 +46,18 @@ class MessageBytes(NamedTuple):
     down: int
 
 
-def message_bytes(method: Method, loss: Callable[..., Any], params: Any) -> MessageBytes:
+def message_bytes(method: Method, task: Task) -> MessageBytes:
     """Down: the weights and what the clients share; up: what each contributes to the sums; once a phase."""
 
-    def sent(params: Any) -> Any:
+    def sent(key: Any) -> Any:
+        params = task.init(key)
         server = method.init(params)
-        works = [phase.work(loss) for phase in method.phases]
+        works = [phase.work(task.loss) for phase in method.phases]
         starts = [work.start(server, 0, work.first_memory(params, 0), ()) for work in works]
         finished = [work.finish(server, state, 1.0) for work, state in zip(works, starts)]
         return [output.contribution for output in finished], [(server.params, server.shared) for _ in works]
 
-    up, down = jax.eval_shape(sent, params)
+    up, down = jax.eval_shape(sent, jax.random.key(0))
     return MessageBytes(_bytes(up), _bytes(down))
 
 
@@ -75,12 +77,10 @@ def choose_lanes(
     fitting = max(free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
     used = max(1, min(len(devices), cohort // (wanted or 1)))
     if wanted is None:
-        weights = sum(leaf.size for leaf in jax.tree.leaves(params))
-        on_cpu = devices[0].platform == "cpu" and weights > SMALL_MODEL
         used = min(len(devices), cohort)
         fewest = fewest_lanes(steps, cohort)
         side_by_side = cohort if fewest > cohort / 2 else fewest  # a lane each saves all changes of client
-        wanted = 1 if on_cpu else -(-side_by_side // used)
+        wanted = 1 if _fills_a_core(params, devices[0]) else -(-side_by_side // used)
         wanted = max(1, min(wanted, fitting))
     if wanted > fitting:
         free = f"{free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"
@@ -88,6 +88,22 @@ def choose_lanes(
             f"{wanted} lanes of {bytes_a_lane / 1e6:,.1f} MB do not fit into the {free}: at most {fitting} do"
         )
     return Lanes(wanted, used, bytes_a_lane)
+
+
+def cells_at_once(method: Method, task: Task, cells: int) -> int:
+    """How many runs of a grid train side by side: all that fit; on a CPU a model of any size fills a core by itself."""
+    devices, params = jax.local_devices(), jax.eval_shape(task.init, jax.random.key(0))
+    if _fills_a_core(params, devices[0]):
+        return 1
+    lane = lane_bytes(method, task.loss, params)
+    cohort = task.cohort or len(task.train)
+    alone = choose_lanes(task.steps_of_clients(), cohort, params, lane, devices, None)
+    return int(np.clip(free_bytes(devices[0]) // (alone.per_device * lane), 1, cells))
+
+
+def _fills_a_core(params: Any, device: Any) -> bool:
+    weights = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return device.platform == "cpu" and weights > SMALL_MODEL
 
 
 def fewest_lanes(steps: np.ndarray, cohort: int) -> int:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device, steps_per_epoch
-from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes, message_bytes
+from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes
 from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round, sampled
 from fedtrue.engine.window import Window, column_bytes
 from fedtrue.tasks.task import Task
@@ -52,7 +52,6 @@ class Simulation:
         devices = jax.local_devices()
         params = jax.eval_shape(task.init, jax.random.key(0))
         lane = lane_bytes(self._first_method(), task.loss, params) * self.cells
-        self.message = message_bytes(self._first_method(), task.loss, params)
         self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes)
         used = devices[: self.lanes.devices]
         self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
@@ -73,7 +72,7 @@ class Simulation:
         self.federation = self._placed(_federation(task, columns, weighting, steps, rate_multipliers))
         self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
         self._cohorts = jax.jit(self._cohorts_from)
-        self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(3, 4))
+        self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(4, 5))
         self._empty_infos = jax.jit(self._cells(self._empty_infos_of_cell))
 
     def start(self) -> State:
@@ -81,13 +80,13 @@ class Simulation:
         params = self.task.init(jax.random.key(self.seed))
         clients = len(self.task.train)
         initial = self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))
-        return self._placed(initial())
+        return self._placed(initial(self.grid))
 
     def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
         """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), and what people look at."""
         federation = self._federation_at(first_round)
-        infos = self._empty_infos(federation, state)
-        state, infos = self._run(federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
+        infos = self._empty_infos(self.grid, federation, state)
+        state, infos = self._run(self.grid, federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
         self._prepare(first_round + rounds)  # the device is computing meanwhile
         rows = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
         return state, jax.tree.map(lambda leaf: np.asarray(leaf[rows]), infos)
@@ -127,13 +126,21 @@ class Simulation:
         return jax.tree.map(lambda leaf: jnp.zeros((ROUNDS_PER_DISPATCH, *leaf.shape), leaf.dtype), shapes)
 
     def _cells(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function(cell, …)` over the grid's cells; states and infos have the cells as an axis, all else is shared."""
-        if self.grid is None:
-            return partial(function, None)
+        """`function(cell, …)` over the grid's cells; states and infos have the cells as an axis, all else is shared.
 
-        def over_cells(*arguments: Any) -> Any:
-            axes = [0 if isinstance(argument, State | RoundInfo) else None for argument in arguments]
-            return jax.vmap(function, (0, *axes))(self.grid, *arguments)
+        The grid is an argument of the program, so that another one of as many cells needs no new compilation.
+        """
+        if self.grid is None:
+            return function
+
+        def over_cells(grid: Any, *arguments: Any) -> Any:
+            own = [isinstance(argument, State | RoundInfo) for argument in arguments]
+            if self.cells > 1:
+                return jax.vmap(function, (0, *(0 if mine else None for mine in own)))(grid, *arguments)
+            cell, *only = jax.tree.map(lambda leaf: leaf[0], (grid, *(a for a, mine in zip(arguments, own) if mine)))
+            alone = iter(only)  # a single cell is not batched, which CPUs like better
+            result = function(cell, *(next(alone) if mine else argument for argument, mine in zip(arguments, own)))
+            return jax.tree.map(lambda leaf: leaf[None], result)
 
         return over_cells
 

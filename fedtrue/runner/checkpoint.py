@@ -1,7 +1,7 @@
 """Checkpoints: the state of a run after so many rounds, in two files of which the second says that the first is good.
 
-    checkpoints/00000040.safetensors   the arrays, by their path in the state
-    checkpoints/00000040.json          {"round": 40, "sha256": …, "clients": …}, written last
+    checkpoints/00000040.safetensors   the arrays, by their path in the state, and whose memory they hold
+    checkpoints/00000040.json          {"round": 40, "sha256": …}, written last
 
 Loading one never runs code. The last two are kept. Of a client memory (`inherit`) only the rows of clients that have
 taken part are written, so a checkpoint grows with those and not with the federation.
@@ -9,13 +9,16 @@ taken part are written, so a checkpoint grows with those and not with the federa
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
@@ -23,6 +26,8 @@ from fedtrue.engine.program import State
 from fedtrue.files import write_atomically
 
 KEPT = 2
+CLIENTS = "clients"  # the array of those whose memory is there; all others are below `server` or `memory`
+ROWS_AT_ONCE = 512  # so that one compiled gather serves every checkpoint
 
 
 class Checkpoint(NamedTuple):
@@ -41,12 +46,30 @@ def by_path(tree: Any) -> dict[str, np.ndarray]:
     }
 
 
+def rows_of(memory: Any, clients: np.ndarray, axis: int = 0) -> Any:
+    """These clients' rows, on the host; they are gathered on the device, so the rest of the memory stays there."""
+    blocks = [clients[i : i + ROWS_AT_ONCE] for i in range(0, len(clients), ROWS_AT_ONCE)]
+
+    def gathered(rows: Any) -> np.ndarray:
+        return np.concatenate([_block(rows, block, axis) for block in blocks], axis)
+
+    return jax.tree.map(gathered, memory)
+
+
+def _block(rows: Any, clients: np.ndarray, axis: int) -> np.ndarray:
+    padded = np.resize(clients, ROWS_AT_ONCE)
+    taken = np.asarray(_take(rows, padded, axis))
+    return taken[(np.s_[:],) * axis + (np.s_[: len(clients)],)]
+
+
+_take = jax.jit(partial(jnp.take, mode="clip"), static_argnums=2)
+
+
 def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
-    """Writes the state after `done` rounds; `clients` are those whose memory may have changed since the start."""
-    memory = jax.tree.map(lambda rows: np.asarray(rows)[clients], state.memory)
-    data = safetensors.numpy.save(by_path(state._replace(memory=memory)))
-    clients = clients if jax.tree.leaves(memory) else clients[:0]
-    facts = {"round": done, "sha256": hashlib.sha256(data).hexdigest(), "clients": clients.tolist()}
+    """Writes the state after `done` rounds; its memory has a row for each of `clients`, who have taken part."""
+    whose = clients if jax.tree.leaves(state.memory) else clients[:0]
+    data = safetensors.numpy.save({CLIENTS: whose, **by_path(state)})
+    facts = {"round": done, "sha256": hashlib.sha256(data).hexdigest()}
     folder.mkdir(exist_ok=True)
     write_atomically(_arrays(folder, done), data)
     write_atomically(_facts(folder, done), json.dumps(facts).encode())
@@ -56,27 +79,46 @@ def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; of each newer one that is not, `say` hears one line."""
-    for done in reversed(rounds_saved(folder)):
+    """The newest that is whole."""
+    return next(iter(newest_of_all([folder], say)), None)
+
+
+def newest_of_all(folders: Sequence[Path], say: Callable[[str], None], recorded: float = math.inf) -> list[Checkpoint]:
+    """One a folder, of the newest round of which all have a whole one; [] if there is none.
+
+    Of each newer round that cannot be used, `say` hears one line. `recorded`: how many rounds the records have.
+    """
+    saved = set[int]().union(*map(rounds_saved, folders)).intersection(*map(rounds_saved, folders))
+    for done in sorted(saved, reverse=True):
         try:
-            return _load(folder, done)
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-            say(f"checkpoint of round {done} is damaged ({error}): going back to the one before")
-    return None
+            if done > recorded:
+                raise ValueError(f"the records end after {recorded} rounds")
+            return [_load(folder, done) for folder in folders]
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            back = "to the one before" if done > min(saved) else "to the start"
+            say(f"checkpoint of round {done} cannot be used ({error}): going back {back}")
+    return []
 
 
 def restored(checkpoint: Checkpoint, start: State) -> State:
     """`start`, a run's state before round 0, brought to where the checkpoint was taken."""
-    arrays = checkpoint.arrays
+    arrays, clients = checkpoint.arrays, checkpoint.clients
+    elsewhere = f"the checkpoint of round {checkpoint.round} belongs to another method or task"
+    if unknown := set(arrays) ^ set(by_path(start)):
+        raise ValueError(f"{elsewhere}: one has {min(unknown)!r}, the other has not")
 
     def leaf(path: Any, first: Any) -> np.ndarray:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if name not in arrays:
-            raise ValueError(f"the checkpoint has no {name!r}: it belongs to another method or task")
+        found, first = arrays[name], np.asarray(first)
+        wanted = (len(clients), *first.shape[1:]) if name.startswith("memory") else first.shape
+        if (found.shape, found.dtype) != (wanted, first.dtype):
+            raise ValueError(f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {first.dtype} {wanted}")
         if not name.startswith("memory"):
-            return arrays[name]
+            return found
+        if len(clients) and clients.max() >= len(first):
+            raise ValueError(f"{elsewhere}: it has a client {clients.max()}, the task {len(first)} clients")
         everyone = np.array(first)
-        everyone[checkpoint.clients] = arrays[name]
+        everyone[clients] = found
         return everyone
 
     return jax.tree_util.tree_map_with_path(leaf, start)
@@ -93,7 +135,11 @@ def _load(folder: Path, done: int) -> Checkpoint:
     data = _arrays(folder, done).read_bytes()
     if hashlib.sha256(data).hexdigest() != facts["sha256"]:
         raise ValueError("its checksum is wrong")
-    return Checkpoint(facts["round"], safetensors.numpy.load(data), np.asarray(facts["clients"], np.int64))
+    arrays = safetensors.numpy.load(data)
+    clients = arrays.pop(CLIENTS)
+    if facts["round"] != done:
+        raise ValueError(f"it says that it is of round {facts['round']}")
+    return Checkpoint(done, arrays, clients)
 
 
 def _arrays(folder: Path, done: int) -> Path:

@@ -23,6 +23,7 @@ from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.algorithm.server_optimizer import SERVER_OPTIMIZERS
 from fedtrue.names import look_up, suggestion
+from fedtrue.runner import toml
 from fedtrue.runner.pauses import CHECKPOINT_EVERY
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
@@ -177,18 +178,20 @@ def check_names(config: RunConfig) -> None:
 
 def read_toml(path: Path) -> RunConfig:
     """A run from a TOML file."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{path} is not there: give a task's name or a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    table.pop("origin", None)  # where a run folder's settings came from
-    if table.get("from_python"):
-        raise ValueError(f"{path} was written by a Python program: run that again, with ft.train(…, resume=True)")
+    table = toml.read(path, "a task's name or a TOML file")
+    if "sweep" in table:
+        raise ValueError(f"{path} is a sweep: fedtrue sweep {path}")
+    return from_table(table, str(path))
+
+
+def from_table(table: Mapping[str, Any], where: str) -> RunConfig:
+    """A run from a TOML file's contents."""
+    settings = {key: value for key, value in table.items() if key not in ("task", "origin")}
+    if settings.get("from_python"):
+        raise ValueError(f"{where} was written by a Python program: run that again, with ft.train(…, resume=True)")
     if "task" not in table:
-        raise ValueError(f'{path} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
-    return change(RunConfig(table.pop("task")), table, str(path))
+        raise ValueError(f'{where} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
+    return change(RunConfig(table["task"]), settings, where)
 
 
 def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfig:
@@ -208,6 +211,12 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
             _check_type(where, key, value)
         config = replace(config, **{key: value})
     return config
+
+
+def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
+    """`config` with one setting replaced, a part's as `client.epsilon`."""
+    first, _, rest = key.partition(".")
+    return change(config, {first: {rest: value} if rest else value}, where)
 
 
 def _check_type(where: str, key: str, value: Any) -> None:

@@ -5,6 +5,7 @@ metrics.jsonl       one line a round                               model.safeten
 checkpoints/        the last two                                   tensorboard/        if asked for
 """
 
+import errno
 import fcntl
 import os
 import platform
@@ -12,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +27,7 @@ from fedtrue.runner.records import CONFIG
 from fedtrue.runner.toml import to_toml
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
@@ -40,23 +43,28 @@ class Held:
     """A run folder that this process alone may write, until it ends in any way."""
 
     def __init__(self, path: Path):
-        self._lock = (path / ".lock").open("a+")
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = (path / ".lock").open("a+b", buffering=0)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.seek(0)
-            holder = self._lock.read().strip()
+            holder = self._lock.read().decode().strip()
             self._lock.close()
             raise ValueError(f"{path} is being written by process {holder}: wait for it, or stop it") from None
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
+        with suppress(OSError):  # the number is a courtesy; a full disk is said where it matters
+            self._lock.truncate(0)
+            self._lock.write(str(os.getpid()).encode())
 
     def __enter__(self) -> "Held":
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._lock.close()
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            cure = f"make room, then go on with `fedtrue resume {self.path}`" if is_one(self.path) else "make room"
+            raise OSError(f"{os.strerror(error.errno)}, writing {error.filename or self.path}: {cure}") from error
 
 
 def is_one(path: Path) -> bool:
@@ -69,7 +77,7 @@ def origin() -> dict[str, Any]:
     return {
         "version": fedtrue.__version__,
         "commit": _commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
         "python": platform.python_version(),
@@ -84,10 +92,17 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _command() -> str:
+    """As it can be typed again."""
+    program = Path(sys.argv[0]).name
+    return shlex.join([*(["python", "-m", "fedtrue"] if program == "__main__.py" else [program]), *sys.argv[1:]])
+
+
 def _commit() -> str:
     """Of the checkout fedtrue runs from, with a + if files were changed; empty if it was installed."""
     git = ["git", "-C", str(Path(fedtrue.__file__).parent)]
     try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

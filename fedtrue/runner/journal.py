@@ -1,5 +1,6 @@
 """What one run leaves behind: its lines and, with a folder, its files."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,58 +35,69 @@ class Result:
 class Journal:
     """One run's records; without a folder they are kept in memory only."""
 
-    def __init__(self, folder: Path | None, clients: int, tensorboard: bool = False):
+    def __init__(self, folder: Path | None, clients: int, message: MessageBytes, tensorboard: bool = False):
         self.folder, self.lines = folder, list[Line]()
+        self._message = message
         self._tensorboard = tensorboard
-        self._seen = np.zeros(clients, bool)  # who has taken part, so whose memory has changed
+        self.done = 0  # rounds trained; a run that was given up has fewer lines
+        self._seen = np.zeros(clients, bool)
         self._appender: records.Appender | None = None
         self._events: Events | None = None
 
-    def newest_checkpoint(self, say: Callable[[str], None]) -> Checkpoint | None:
-        """Where a run in this folder can go on."""
-        return checkpoint.newest(self.folder / "checkpoints", say) if self.folder else None
+    def restored(self, found: Checkpoint, start: State) -> State:
+        """The run's state there; `start` is what it began with."""
+        return checkpoint.restored(found, start)
 
     def open(self, found: Checkpoint | None) -> None:
         """From here on lines are written; those beyond the checkpoint will come again, and are cut off."""
         if self.folder is None:
             return
-        done = found.round if found else 0
-        self._appender = records.Appender(self.folder / METRICS, done)
+        if found:
+            self.done, self._seen[found.clients] = found.round, True
+        self._appender = records.Appender(self.folder / METRICS, self.done)
         self.lines = self._appender.lines
-        self._seen[[client for line in self.lines for client in line["cohort"]]] = True
-        self._events = Events(self.folder / "tensorboard", done) if self._tensorboard else None
+        self._events = Events(self.folder / "tensorboard", self.done) if self._tensorboard else None
 
-    def record(
-        self, info: RoundInfo, seconds: float, message: MessageBytes, evaluated: Mapping[str, Evaluation]
-    ) -> None:
-        """The rounds of one dispatch, and what the model was worth after the last of them."""
-        lines = lines_of(info, len(self.lines), seconds, message)
+    def record(self, info: RoundInfo, seconds: float, evaluated: Mapping[str, Evaluation]) -> Sequence[Line]:
+        """The rounds of one dispatch, and what the model was worth after the last of them; nothing once given up."""
+        self.done += len(info.clients)
+        self._seen[info.cohort] = True
+        if self.given_up:
+            return []
+        lines = lines_of(info, len(self.lines), seconds, self._message)
         if evaluated:
             lines[-1]["evaluation"] = {split: found.metrics for split, found in evaluated.items()}
             lines[-1]["spread"] = {
                 split: {name: found.quantiles(name) for name in found.metrics} for split, found in evaluated.items()
             }
-        self._seen[info.cohort] = True
+        lines = _until_given_up(lines, self.skipped)
         if self._appender:
             self._appender.append(lines)
         else:
             self.lines += lines
         if self._events:
             self._events.write(lines)
+        return lines
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Who has taken part, so whose memory has changed."""
+        return np.flatnonzero(self._seen)
 
     @property
     def skipped(self) -> int:
         """How many rounds in a row, up to now, had no client left."""
-        return next((i for i, line in enumerate(reversed(self.lines)) if line["clients"]), len(self.lines))
+        return _skipped(self.lines)
 
     @property
     def given_up(self) -> bool:
         return self.skipped >= PATIENCE
 
     def save(self, state: State) -> None:
-        """A checkpoint, if there is a folder for it and sense in going on."""
-        if self.folder and not self.given_up:
-            checkpoint.save(self.folder / "checkpoints", len(self.lines), state, np.flatnonzero(self._seen))
+        """A checkpoint, if there is a folder for it; of the clients' memory `state` has the rows of the `seen`."""
+        if self.folder and self._appender:
+            self._appender.sync()
+            checkpoint.save(self.folder / "checkpoints", self.done, state, self.seen)
 
     def close(self, state: State) -> Result:
         """The run has ended: its summary and its final weights."""
@@ -98,6 +110,32 @@ class Journal:
         if self._events:
             self._events.close()
         return Result(params, records.columns(self.lines), _evaluations(self.lines), summary)
+
+
+def newest_checkpoints(journals: Sequence[Journal], say: Callable[[str], None]) -> list[Checkpoint]:
+    """Where these runs can go on together: one each, of the same round, with the lines up to it; [] at the start."""
+    folders = [journal.folder for journal in journals if journal.folder]
+    recorded = [_recorded(folder / METRICS) for folder in folders]
+    return checkpoint.newest_of_all([folder / "checkpoints" for folder in folders], say, min(recorded, default=0))
+
+
+def _recorded(path: Path) -> float:
+    """How many rounds the lines account for: for all to come, if they say that the run was given up."""
+    lines = records.read_lines(path)
+    return math.inf if _skipped(lines) >= PATIENCE else len(lines)
+
+
+def _skipped(lines: Sequence[Line]) -> int:
+    return next((i for i, line in enumerate(reversed(lines)) if line["clients"]), len(lines))
+
+
+def _until_given_up(lines: list[Line], skipped: int) -> list[Line]:
+    """Up to the round that exhausts the patience, so that the records do not depend on where dispatches end."""
+    for place, line in enumerate(lines, 1):
+        skipped = 0 if line["clients"] else skipped + 1
+        if skipped == PATIENCE:
+            return lines[:place]
+    return lines
 
 
 def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes) -> list[Line]:

@@ -11,8 +11,8 @@ import gzip
 import json
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedtrue.files import write_atomically
+from fedtrue.runner import toml
 
 CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "config.toml",
@@ -60,12 +61,24 @@ class Appender:
         self._file = path.open("ab", buffering=0)
 
     def append(self, lines: Sequence[Line]) -> None:
-        """All of them in one write, so that a crash tears at most the last."""
-        self._file.write("".join(map(as_json, lines)).encode())
+        """All of them in one write, so that a crash tears at most the last; on a full disk none of them."""
+        size, rest = os.fstat(self._file.fileno()).st_size, "".join(map(as_json, lines)).encode()
+        try:
+            while rest:  # a disk that is filling up takes a part and says nothing
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(size)
+            error.filename = error.filename or self._file.name
+            raise
         self.lines += lines
 
-    def close(self) -> None:
+    def sync(self) -> None:
+        """Waits until the lines are on the disk, for a checkpoint without its lines is of no use."""
         os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.sync()
         self._file.close()
 
 
@@ -115,12 +128,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def read_run(path: Path) -> Run:
     """Settings, records and summary of one run."""
-    try:
-        config = tomllib.loads((path / CONFIG).read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{path} is not a run folder: it has no {CONFIG}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path / CONFIG} is not TOML: {error}") from None
+    config = toml.read(path / CONFIG, "a run folder")
     origin = config.pop("origin", {})
     lines = read_lines(path / METRICS)
     return Run(

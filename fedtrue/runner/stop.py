@@ -11,10 +11,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(Exception):
     """A run was asked to stop, and did."""
 
-    def __init__(self, signal_number: int, done: int, out: Path | None):
+    def __init__(self, signal_number: int, done: int | None, out: Path | None):
         kept = f"go on with `fedtrue resume {out}`" if out else "nothing was kept, as no --out was given"
-        super().__init__(f"stopped after round {done}: {kept}")
-        self.exit_code = 128 + signal_number
+        after = "" if done is None else f" after round {done}"
+        super().__init__(f"stopped{after}: {kept}")
+        self.signal_number, self.done = signal_number, done
+
+    def in_folder(self, out: Path) -> "Stopped":
+        """The same, of a sweep whose cell this was."""
+        return Stopped(self.signal_number, self.done, out)
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal_number
 
 
 class Stop:

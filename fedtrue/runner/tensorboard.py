@@ -1,5 +1,6 @@
 """The same lines as TensorBoard event files, for those who look at everything there."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,22 +8,37 @@ from fedtrue.runner.records import Line
 
 
 class Events:
-    """Scalars under `train/…`, `validation/…`, `test/…`, by round; events after `done` rounds are taken back."""
+    """Scalars under `train/…`, `validation/…`, `test/…`, by round; events after `done` rounds are taken back.
+
+    They are written at once and not, as SummaryWriter does it, by a thread: one that dies of a full disk says nothing,
+    and what still waits for it when the run is stopped is lost.
+    """
 
     def __init__(self, folder: Path, done: int):
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.proto.summary_pb2 import Summary
         except ImportError:
             raise ValueError("--tensorboard needs a package: pip install 'fedtrue[tensorboard]'") from None
-        self._writer = SummaryWriter(str(folder), purge_step=done)
+        self._event, self._summary = Event, Summary
+        folder.mkdir(exist_ok=True)
+        # files are named by the second; one that begins at another round must not overwrite this one's
+        self._writer = EventsWriter(str(folder / "events"), f".{done}")
+        again = SessionLog(status=SessionLog.START)
+        self._writer.write_event(Event(wall_time=time.time(), step=done, session_log=again))
 
     def write(self, lines: Sequence[Line]) -> None:
         """All numbers of these rounds."""
         for line in lines:
-            for split, metrics in {"train": line, **line.get("evaluation", {})}.items():
-                for name, value in metrics.items():
-                    if isinstance(value, int | float) and name != "round":
-                        self._writer.add_scalar(f"{split}/{name}", value, line["round"])
+            values = [
+                self._summary.Value(tag=f"{split}/{name}", simple_value=value)
+                for split, metrics in {"train": line, **line.get("evaluation", {})}.items()
+                for name, value in metrics.items()
+                if isinstance(value, int | float) and name != "round"
+            ]
+            summary = self._summary(value=values)
+            self._writer.write_event(self._event(wall_time=time.time(), step=line["round"], summary=summary))
         self._writer.flush()
 
     def close(self) -> None:

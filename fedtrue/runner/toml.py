@@ -1,8 +1,20 @@
-"""Settings as TOML: the half that Python's own tomllib leaves out."""
+"""Settings as TOML: reading with the house's errors, and writing, which Python's own tomllib leaves out."""
 
 import json
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+
+def read(path: Path, wanted: str) -> dict[str, Any]:
+    """What the file says; `wanted` names what should have been given if it is not there."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{path} is not there: give {wanted}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
 
 
 def to_toml(table: Mapping[str, Any], where: str = "") -> str:
@@ -24,7 +36,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(float(value) if isinstance(value, float) else int(value))  # NumPy's floats write their type
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):

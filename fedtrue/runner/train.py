@@ -11,12 +11,13 @@ import jax
 import numpy as np
 
 from fedtrue.algorithm.method import Method
+from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.program import State
 from fedtrue.engine.simulation import ROUNDS_PER_DISPATCH, Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
 from fedtrue.runner.evaluation import Evaluator, Progress
-from fedtrue.runner.journal import Journal, Result
+from fedtrue.runner.journal import Journal, Result, newest_checkpoints
 from fedtrue.runner.pauses import CHECKPOINT_EVERY, Pauses
 from fedtrue.runner.records import NOT_METRICS, Line
 from fedtrue.runner.stop import Stop, Stopped
@@ -47,16 +48,15 @@ def run_rounds(
         dispatch = _next_dispatch(count, seconds)
         evaluations = evaluator.of_splits(state.server.params) if pauses.evaluation_due(done) else [{}] * len(journals)
         for journal, cell, evaluation in zip(journals, simulation.each_cell(info), evaluations):
-            if not journal.given_up:
-                journal.record(cell, seconds / len(journals), simulation.message, evaluation)
-                _warn_of_skipped(journal.lines[-count:])
+            _warn_of_skipped(journal.record(cell, seconds / len(journals), evaluation))
         after(done)
         if pauses.checkpoint_due(done) or stop.signal:
-            for journal, cell in zip(journals, simulation.each_cell(_on_host(state))):
+            for journal, cell in zip(journals, simulation.each_cell(_to_save(simulation, state, journals[0].seen))):
                 journal.save(cell)
         if stop.signal:
             raise Stopped(stop.signal, done, journals[0].folder)
-    return [journal.close(cell) for journal, cell in zip(journals, simulation.each_cell(_on_host(state)))]
+    ended = simulation.each_cell(_on_host(state._replace(memory=())))
+    return [journal.close(cell) for journal, cell in zip(journals, ended)]
 
 
 def train(
@@ -93,11 +93,11 @@ def train(
     own: dict[str, Any] = {"cohort": cohort, "local_steps": local_steps, "rate_multipliers": rate_multipliers}
     with float64(task.float64):
         simulation = Simulation(task, method, **own, seed=seed, lanes=lanes)
-        if path and not (resume and folder.is_one(path)):
-            folder.make(path, settings or folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed})
         with folder.Held(path) if path else nullcontext():
+            if path and not (resume and folder.is_one(path)):
+                folder.make(path, settings or folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed})
             say(f"lanes: {simulation.lanes}")
-            journal = Journal(path, len(task.train), tensorboard)
+            journal = Journal(path, len(task.train), message_bytes(method, task), tensorboard)
 
             def after(done: int) -> None:
                 if progress:
@@ -113,16 +113,22 @@ def train_metrics(line: Line) -> dict[str, float]:
 
 def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> tuple[State, int]:
     """The state and the round that the journals have reached; all of them the same round."""
-    found = [journal.newest_checkpoint(say) for journal in journals]
-    for journal, entry in zip(journals, found):
-        journal.open(entry)
-    start = simulation.start()
-    first = found[0]
-    if first is None:
+    found, start = newest_checkpoints(journals, say), simulation.start()
+    if not found:
+        for journal in journals:
+            journal.open(None)
         return start, 0
-    cells = zip(found, simulation.each_cell(_on_host(start)))
-    states = [checkpoint.restored(entry, cell) for entry, cell in cells if entry is not None]
-    return simulation.from_cells(states), first.round
+    cells = zip(journals, found, simulation.each_cell(_on_host(start)))
+    states = [journal.restored(entry, cell) for journal, entry, cell in cells]
+    for journal, entry in zip(journals, found):  # nothing is cut off before it is known that all fits
+        journal.open(entry)
+    return simulation.from_cells(states), found[0].round
+
+
+def _to_save(simulation: Simulation, state: State, clients: np.ndarray) -> State:
+    """On the host, of the memory only the rows of `clients`."""
+    rows = checkpoint.rows_of(state.memory, clients, axis=0 if simulation.grid is None else 1)
+    return _on_host(state._replace(memory=rows))
 
 
 def _on_host(state: State) -> State:

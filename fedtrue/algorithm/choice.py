@@ -1,0 +1,80 @@
+"""One part that does what the `which`-th of several does, `which` being a traced number.
+
+So runs that differ in their parts can be cells of one grid and train in one program: gradients, which cost most, are
+shared code, and of the rest each cell computes all options and keeps its own. Every option's numbers are bit for bit
+what they are alone: the others are computed beside it and thrown away.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, Move
+from fedtrue.algorithm.correction import Contribution, Correction
+
+
+def select(which: Any, options: Sequence[Any]) -> Any:
+    """`options[which]`, trees of one structure; a single number stands for a leaf that is the same everywhere."""
+    if len(options) == 1:
+        return options[0]
+    return jax.tree.map(lambda *leaves: jax.lax.select_n(which, *jnp.broadcast_arrays(*leaves)), *options)
+
+
+def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOptimizer:
+    """Its state is that of all options, side by side."""
+    if len(options) == 1:
+        return options[0]
+
+    def precondition(g: Any, states: Any) -> tuple[Any, Any]:
+        maps, states = zip(*(option.precondition(g, state) for option, state in zip(options, states)))
+        return select(which, maps), states
+
+    def step(vector: Any, p: Any, states: Any, memories: Any) -> tuple[Any, Any]:
+        entries = zip(options, states, memories)
+        steps, memories = zip(*(option.move.step(vector, p, state, memory) for option, state, memory in entries))
+        return select(which, steps), memories
+
+    return ClientOptimizer(
+        " or ".join(option.name for option in options),
+        lambda round_index: _number(which, [option.learning_rate(round_index) for option in options]),
+        lambda params, client: tuple(option.init(params, client) for option in options),
+        precondition,
+        Move(lambda params: tuple(option.move.rest(params) for option in options), step),
+        _number(which, [option.beta1 for option in options]),
+    )
+
+
+def correction(which: Any, options: Sequence[Correction]) -> Correction:
+    """What the chosen one sends; parts that only others send are 0."""
+    if len(options) == 1:
+        return options[0]
+
+    def send(pseudo_gradient: Any, n: Any) -> Contribution:
+        sent = [option.send(pseudo_gradient, n) for option in options]
+        names = {name: parts[name] for parts in sent for name in parts}
+        nothing = {name: jax.tree.map(jnp.zeros_like, part) for name, part in names.items()}
+        return {name: select(which, [parts.get(name, nothing[name]) for parts in sent]) for name in names}
+
+    def receive(mean: Contribution) -> Any:
+        return select(which, [option.receive(mean) for option in options])
+
+    return Correction(any(option.needs_trace for option in options), send, receive)
+
+
+def server_optimizer(which: Any, options: Sequence[optax.GradientTransformation]) -> optax.GradientTransformation:
+    """Its state is that of all options, side by side."""
+    if len(options) == 1:
+        return options[0]
+
+    def update(pseudo_gradient: Any, states: Any, params: Any = None) -> tuple[Any, Any]:
+        stepped = [option.update(pseudo_gradient, state, params) for option, state in zip(options, states)]
+        return select(which, [updates for updates, _ in stepped]), tuple(state for _, state in stepped)
+
+    return optax.GradientTransformation(lambda params: tuple(option.init(params) for option in options), update)
+
+
+def _number(which: Any, options: Sequence[Any]) -> Any:
+    return select(which, [jnp.asarray(option, jnp.result_type(float)) for option in options])

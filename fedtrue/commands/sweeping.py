@@ -1,0 +1,96 @@
+"""`fedtrue sweep`."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from fedtrue.commands.answer import Answer, printed, table
+from fedtrue.commands.training import speaker
+from fedtrue.runner.records import LAST, Line, read_summary
+from fedtrue.runner.stop import Stop
+from fedtrue.runner.sweep import Cell
+from fedtrue.runner.sweeping import prepare, run_groups
+from fedtrue.runner.train import train_metrics
+
+ROWS = 40  # of the live table; a longer one would leave the screen
+
+
+def sweep(options: Namespace) -> Answer:
+    out = options.out or Path("runs") / options.file.stem
+    return run(options.file, out, options)
+
+
+def run(file: Path, out: Path, options: Namespace) -> Answer:
+    say = speaker(options.json)
+    cells, groups = prepare(file, out, say)
+    live = LiveCells(cells, out)
+    with Stop() as stop, live if not options.json else nullcontext():
+        if options.on == "ray":
+            from fedtrue.runner.ray_cluster import run_on_ray
+
+            run_on_ray(groups, out, options.at_once, options.address, stop, live.finished, say)
+        else:
+            run_groups(groups, out, options.at_once, stop, live.watch, say)
+    rows = [_row(cell, out) for cell in cells]
+    columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+    shown = [["—" if row[name] is None else row[name] for name in columns] for row in rows]
+    title = f"{len(cells)} cells in {out}"
+    return Answer(rows, printed(table(title, columns, shown), f"look at them: fedtrue report {out} -o report.html"))
+
+
+def _row(cell: Cell, out: Path) -> dict[str, Any]:
+    """A cell's outcome: train loss, and the held-out metrics averaged over the last rounds, as the paper selects."""
+    summary = read_summary(out / cell.name) or {"status": "unfinished", "rounds": None}
+    last = summary.get(f"last_{LAST}", {})
+    metrics = {f"{split} {name}": value for split, values in last.items() for name, value in values.items()}
+    return {"cell": cell.name, "status": summary["status"], "rounds": summary["rounds"], **metrics}
+
+
+class LiveCells:
+    """A table of cells that changes while they train; silent when not a terminal."""
+
+    def __init__(self, cells: Sequence[Cell], out: Path):
+        self.cells, self.out = cells, out
+        self.state = {cell.name: ("waiting", "", "") for cell in cells}
+        for cell in cells:
+            self.finished(cell.name)
+        console = Console(stderr=True)
+        self.live = (
+            Live(console=console, get_renderable=self._table, refresh_per_second=2) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> "LiveCells":
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.live:
+            self.live.stop()
+
+    def watch(self, name: str, lines: Sequence[Line]) -> None:
+        latest = "  ".join(f"{metric} {value:.4g}" for metric, value in train_metrics(lines[-1]).items())
+        self.state[name] = ("training", str(len(lines)), latest)
+
+    def finished(self, name: str) -> None:
+        if summary := read_summary(self.out / name):
+            self.state[name] = (summary["status"], str(summary["rounds"]), "")
+
+    def _table(self) -> Table:
+        """Those at work first."""
+        ended = sum(status not in ("waiting", "training") for status, _, _ in self.state.values())
+        result = Table(title=f"{ended} of {len(self.cells)} cells have ended", title_justify="left")
+        for column in ("cell", "status", "round", "on its cohort"):
+            result.add_column(column)
+        by_work = sorted(self.state.items(), key=lambda entry: entry[1][0] != "training")
+        for name, entries in by_work[:ROWS]:
+            result.add_row(name, *entries)
+        if len(by_work) > ROWS:
+            result.add_row("…", f"{len(by_work) - ROWS} more", "", "")
+        return result

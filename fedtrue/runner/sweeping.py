@@ -1,0 +1,63 @@
+"""Running a sweep: cells that have ended are skipped, the others trained group by group."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtrue.files import write_atomically
+from fedtrue.runner import checkpoint
+from fedtrue.runner.config import RunConfig
+from fedtrue.runner.grid import program_of
+from fedtrue.runner.records import SWEEP, read_summary
+from fedtrue.runner.stop import Stop, Stopped
+from fedtrue.runner.sweep import Cell, read_sweep
+from fedtrue.runner.together import Watch, train_together
+from fedtrue.runner.train import Say
+from fedtrue.tasks.task import Task
+
+LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size")  # what a task is loaded with
+
+Group = tuple[Task, list[Cell]]
+
+
+def prepare(file: Path, out: Path, say: Say) -> tuple[list[Cell], list[Group]]:
+    """A sweep's cells, and the groups of those that have not ended; its file is kept in `out` once all is right."""
+    cells, kept, text = read_sweep(file), out / SWEEP, file.read_bytes()
+    if kept.exists() and kept.read_bytes() != text:
+        raise ValueError(f"{out} holds another sweep: give another --out, or go on with `fedtrue resume {out}`")
+    found = groups(cells, out, say)
+    out.mkdir(parents=True, exist_ok=True)
+    if not kept.exists():
+        write_atomically(kept, text)
+    return cells, found
+
+
+def run_groups(found: Sequence[Group], out: Path, at_once: int | None, stop: Stop, watch: Watch, say: Say) -> None:
+    """Group after group, every cell to its end."""
+    for task, group in found:
+        try:
+            train_together(task, group, out, at_once, stop, watch, say)
+        except Stopped as stopped:
+            raise stopped.in_folder(out) from None
+
+
+def groups(cells: Sequence[Cell], out: Path, say: Say) -> list[Group]:
+    """Cells that share a program and stand at the same round, their settings resolved."""
+    tasks: dict[str, Task] = {}
+    found: dict[Any, Group] = {}
+    for cell in (cell for cell in cells if read_summary(out / cell.name) is None):
+        task = _loaded(cell.config, tasks)
+        cell.config.build_method(task)  # wrong numbers are said before anything is trained
+        resolved = Cell(cell.name, cell.config.resolved(task))
+        reached = checkpoint.newest(out / cell.name / "checkpoints", say)
+        key = (program_of(resolved.config), reached.round if reached else 0)
+        found.setdefault(key, (task, []))[1].append(resolved)
+    return list(found.values())
+
+
+def _loaded(config: RunConfig, tasks: dict[str, Task]) -> Task:
+    """Each task is loaded once."""
+    key = repr([getattr(config, name) for name in LOADED])
+    if key not in tasks:
+        tasks[key] = config.load_task()
+    return tasks[key]

@@ -1,0 +1,95 @@
+"""Cells of a sweep that train together, in one program, each with a run folder like any other."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedtrue.engine.capacity import cells_at_once, message_bytes
+from fedtrue.engine.program import State
+from fedtrue.engine.simulation import Simulation
+from fedtrue.precision import float64
+from fedtrue.runner import folder
+from fedtrue.runner.checkpoint import Checkpoint
+from fedtrue.runner.grid import grid_of
+from fedtrue.runner.journal import Journal, Result
+from fedtrue.runner.pauses import Pauses
+from fedtrue.runner.records import Line
+from fedtrue.runner.stop import Stop
+from fedtrue.runner.sweep import Cell
+from fedtrue.runner.train import Say, run_rounds
+from fedtrue.tasks.task import Task
+
+SIMULATED = ("cohort", "local_steps", "rate_multipliers", "seed", "lanes")
+Watch = Callable[[str, Sequence[Line]], None]  # (cell's name, its lines so far)
+
+
+class CellJournal(Journal):
+    """Of the group's server state, which is that of all options, its checkpoints hold only the cell's own."""
+
+    option: int | None = None  # which of the server optimizers; None if there is only one
+
+    def save(self, state: State) -> None:
+        super().save(self._own(state))
+
+    def restored(self, found: Checkpoint, start: State) -> State:
+        own = super().restored(found, self._own(start))
+        if self.option is None:
+            return own
+        everyone = list(start.server.optimizer)
+        everyone[self.option] = own.server.optimizer
+        return own._replace(server=own.server._replace(optimizer=tuple(everyone)))
+
+    def _own(self, state: State) -> State:
+        if self.option is None:
+            return state
+        return state._replace(server=state.server._replace(optimizer=state.server.optimizer[self.option]))
+
+
+def train_together(
+    task: Task, cells: Sequence[Cell], out: Path, at_once: int | None, stop: Stop, watch: Watch, say: Say
+) -> list[Result]:
+    """Cells that share a program, from where their folders stand to their last round: all at once, or in turn."""
+    with float64(task.float64), ExitStack() as held:
+        first, grid = cells[0].config, grid_of([cell.config for cell in cells])
+        settings: dict[str, Any] = {name: getattr(first, name) for name in SIMULATED}
+        journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
+        most = at_once or cells_at_once(grid.method_of(_rows(grid.values, 0)), task, len(cells))
+        results, simulation = list[Result](), None
+        for begin in range(0, len(cells), most):
+            chunk = np.s_[begin : begin + most]
+            values = _rows(grid.values, chunk)
+            if simulation is None or simulation.cells != len(cells[chunk]):
+                simulation = Simulation(task, grid.method_of, grid=values, **settings)
+                say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
+            simulation.grid = values  # of as many cells: no new compilation
+            pauses = Pauses(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
+            results += run_rounds(simulation, journals[chunk], pauses, stop, _after(cells, journals, chunk, watch), say)
+        return results
+
+
+def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitStack) -> CellJournal:
+    """The cell's folder, made if it is not there, and held until `held` lets go."""
+    path = out / cell.name
+    if not folder.is_one(path):
+        folder.make(path, cell.config.settings())
+    held.enter_context(folder.Held(path))
+    message = message_bytes(cell.config.build_method(task), task)
+    journal = CellJournal(path, len(task.train), message, cell.config.tensorboard)
+    journal.option = option
+    return journal
+
+
+def _rows(values: Any, rows: Any) -> Any:
+    return jax.tree.map(lambda column: column[rows], values)
+
+
+def _after(cells: Sequence[Cell], journals: Sequence[Journal], chunk: slice, watch: Watch) -> Callable[[int], None]:
+    def after(done: int) -> None:
+        for cell, journal in zip(cells[chunk], journals[chunk]):
+            watch(cell.name, journal.lines)
+
+    return after

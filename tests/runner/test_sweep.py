@@ -1,0 +1,247 @@
+"""A sweep's cells are runs: trained together, each ends as it would alone, wherever it was stopped."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from fedtrue.cli import main
+from fedtrue.runner.records import read_run
+from fedtrue.runner.stop import Stop, Stopped
+from fedtrue.runner.sweep import read_sweep
+from fedtrue.runner.sweeping import groups, prepare, run_groups
+
+PARTS = """
+task = "quadratic"
+rounds = 30
+local_steps = [2, 7]
+checkpoint_every = 10
+
+[sweep.product]
+correction = ["none", "joint"]
+client.learning_rate = [0.01, 0.05]
+
+[[sweep.cells]]
+label = "SGD"
+client = { name = "sgd" }
+
+[[sweep.cells]]
+client = { name = "adam", beta1 = 0.5 }
+server = { name = "adagrad", learning_rate = 0.1 }
+
+[[sweep.cells]]
+client = { name = "adagrad" }
+server = { name = "momentum", learning_rate = 0.5, beta = 0.8 }
+"""  # 2 · 2 · 3 = 12 cells, three clients and three servers
+
+
+def nothing(*_):
+    pass
+
+
+def sweep(text: str, folder: Path, at_once=None, stop=None, watch=nothing):
+    """The sweep of `text` in `folder/out`, and its cells."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sweep.toml").write_text(text)
+    cells, found = prepare(folder / "sweep.toml", folder / "out", nothing)
+    run_groups(found, folder / "out", at_once, stop or Stop(), watch, nothing)
+    return cells, folder / "out"
+
+
+def weights(run: Path) -> np.ndarray:
+    return safetensors.numpy.load_file(run / "model.safetensors")["params"]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return sweep(PARTS, tmp_path_factory.mktemp("sweep"))
+
+
+def test_cells_that_differ_in_parts_and_numbers_share_one_program(tmp_path, parts):
+    cells, _ = parts
+    ((_, together),) = groups(cells, tmp_path, nothing)
+    assert len(together) == len(cells) == 12
+
+
+def test_a_cell_equals_the_same_run_alone(tmp_path, parts):
+    cells, out = parts
+    for cell in cells:
+        alone = tmp_path / cell.name
+        assert main(["run", str(out / cell.name / "config.toml"), "--out", str(alone), "--json"]) == 0
+        np.testing.assert_allclose(weights(out / cell.name), weights(alone), rtol=1e-12)
+        ours, theirs = read_run(out / cell.name), read_run(alone)
+        np.testing.assert_allclose(ours.rounds["loss"], theirs.rounds["loss"], rtol=1e-12)
+        for sent in ("bytes_up", "bytes_down"):  # the program carries all parts of all cells; the records do not
+            np.testing.assert_array_equal(ours.rounds[sent], theirs.rounds[sent])
+
+
+def test_cells_in_turn_equal_cells_at_once(tmp_path, parts):
+    cells, out = parts
+    _, in_turn = sweep(PARTS, tmp_path, at_once=5)
+    for cell in cells:
+        np.testing.assert_allclose(weights(in_turn / cell.name), weights(out / cell.name), rtol=1e-12)
+
+
+def test_a_stopped_sweep_goes_on_bit_for_bit_and_finished_cells_are_left_alone(tmp_path, parts):
+    cells, out = parts
+    stop = Stop()
+
+    def after_some_rounds(name, lines):
+        stop.signal = 2 if len(lines) >= 9 else 0
+
+    with pytest.raises(Stopped, match=f"resume {tmp_path / 'out'}"):
+        sweep(PARTS, tmp_path, stop=stop, watch=after_some_rounds)
+    assert not list((tmp_path / "out").glob("*/summary.json"))
+    assert main(["resume", str(tmp_path / "out"), "--json"]) == 0
+    for cell in cells:
+        np.testing.assert_array_equal(weights(tmp_path / "out" / cell.name), weights(out / cell.name))
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("**/*.*")}
+    assert main(["resume", str(tmp_path / "out"), "--json"]) == 0
+    for path in written:
+        assert path.stat().st_mtime_ns == written[path], path
+
+
+def test_a_cell_can_be_resumed_alone(tmp_path, parts):
+    """Its folder holds its own state, though the group's program held that of all servers."""
+    cells, out = parts
+    stop = Stop()
+
+    def after_some_rounds(name, lines):
+        stop.signal = 15 if len(lines) >= 9 else 0
+
+    with pytest.raises(Stopped):
+        sweep(PARTS, tmp_path, stop=stop, watch=after_some_rounds)
+    for cell in (cells[5], cells[9]):  # server Adagrad, server momentum
+        assert main(["resume", str(tmp_path / "out" / cell.name), "--json"]) == 0
+        np.testing.assert_allclose(weights(tmp_path / "out" / cell.name), weights(out / cell.name), rtol=1e-12)
+
+
+def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
+    """Client SGD at rate 1e200 on a quadratic: the second step is beyond float64."""
+    text = 'task = "quadratic"\nrounds = 40\nlocal_steps = 3\nclient = {name = "sgd"}\ncorrection = "none"\n'
+    with pytest.warns(UserWarning, match="not finite"):
+        cells, out = sweep(text + "[sweep.product]\nclient.learning_rate = [0.001, 1e200]\n", tmp_path)
+    fine, diverged = (read_run(out / cell.name) for cell in cells)
+    assert fine.summary["status"] == "finished" and fine.summary["rounds"] == 40
+    assert diverged.summary["status"] == "diverged" and diverged.summary["totals"]["skipped_rounds"] >= 10
+
+
+def test_clients_that_keep_state_share_a_program_only_with_their_like(tmp_path):
+    text = 'task = "quadratic"\nrounds = 6\nlocal_steps = 2\nclient_state = "inherit"\ncheckpoint_every = 2\n'
+    varied = '[sweep.product]\nclient.learning_rate = [0.01, 0.02]\nclient.name = ["adam", "adagrad"]\n'
+    cells, out = sweep(text + varied, tmp_path)
+    assert [len(group) for _, group in groups(cells, tmp_path / "elsewhere", nothing)] == [2, 2]
+    alone = tmp_path / "alone"
+    assert main(["run", str(out / cells[0].name / "config.toml"), "--out", str(alone), "--json"]) == 0
+    np.testing.assert_allclose(weights(out / cells[0].name), weights(alone), rtol=1e-12)
+
+
+def test_float32_networks_agree_too(tmp_path):
+    text = """
+task = "synthetic_tags"
+rounds = 3
+cohort = 4
+task_options = { clients = 12, words = 50, tags = 10 }
+correction = "joint"
+client = { name = "adagrad" }
+[sweep.zip]
+client.learning_rate = [0.1, 1.0]
+server.learning_rate = [1.0, 0.3]
+"""
+    cells, out = sweep(text, tmp_path)
+    for cell in cells:
+        alone = tmp_path / cell.name
+        assert main(["run", str(out / cell.name / "config.toml"), "--out", str(alone), "--json"]) == 0
+        for name, value in safetensors.numpy.load_file(alone / "model.safetensors").items():
+            together = safetensors.numpy.load_file(out / cell.name / "model.safetensors")[name]
+            np.testing.assert_allclose(together, value, rtol=1e-4, atol=1e-6)
+
+
+BASE = 'task = "quadratic"\nrounds = 1\nclient = {name = "sgd"}\n'
+
+
+def cells_of(text: str, folder: Path):
+    (folder / "s.toml").write_text(BASE + text)
+    return read_sweep(folder / "s.toml")
+
+
+def test_what_is_given_is_multiplied(tmp_path):
+    cells = cells_of(
+        """
+[sweep.product]
+seed = [0, 1, 2]
+[sweep.zip]
+correction = ["none", "joint"]
+server.learning_rate = [1.0, 0.5]
+[sweep.random]
+samples = 4
+client.learning_rate = { log_uniform = [0.001, 0.1] }
+cohort = [1, 2]
+""",
+        tmp_path,
+    )
+    assert len(cells) == 3 * 2 * 4 and len({cell.name for cell in cells}) == 24
+    pairs = {(cell.config.correction, cell.config.server.options["learning_rate"]) for cell in cells}
+    assert pairs == {("none", 1.0), ("joint", 0.5)}
+    rates = {cell.config.client.options["learning_rate"] for cell in cells}
+    assert len(rates) == 4 and all(0.001 <= rate <= 0.1 for rate in rates)
+    assert {cell.config.cohort for cell in cells} <= {1, 2}
+
+
+def test_draws_are_the_same_every_time_and_differ_by_their_seed(tmp_path):
+    drawn = "[sweep.random]\nsamples = 3\ndraw_seed = {}\nclient.learning_rate = {{ uniform = [0.0, 1.0] }}\n"
+    rates = [
+        [cell.config.client.options["learning_rate"] for cell in cells_of(drawn.format(seed), tmp_path)]
+        for seed in (0, 0, 1)
+    ]
+    assert rates[0] == rates[1] != rates[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "varies nothing"),
+        ("[sweep.product]\nclient.learning_rate = 0.1\n", "client.learning_rate varies over a list"),
+        ("[sweep.produkt]\nseed = [0]\n", "did you mean 'product'"),
+        ("[sweep.product]\nsede = [0]\n", "did you mean 'seed'"),
+        ("[sweep.zip]\nseed = [0, 1]\ncohort = [1]\n", "differ in length: 1, 2"),
+        ("[sweep.random]\nseed = [0]\n", "samples must be a whole number"),
+        (
+            "[sweep.random]\nsamples = 2\nclient.learning_rate = { normal = [0, 1] }\n",
+            "no option 'learning_rate.normal'",
+        ),
+        ("[sweep.product]\nclient.learning_rate = [-1.0]\n", "learning_rate must be a finite number"),
+        ('[sweep.product]\ncorrection = ["jiont"]\n', "did you mean 'joint'"),
+    ],
+)
+def test_a_wrong_sweep_is_refused_in_one_line(tmp_path, capsys, text, said):
+    (tmp_path / "s.toml").write_text(BASE + text)
+    assert main(["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_sweeps_folder_is_left_alone(tmp_path):
+    sweep(BASE + "[sweep.product]\nseed = [0]\n", tmp_path)
+    with pytest.raises(ValueError, match="holds another sweep"):
+        sweep(BASE + "[sweep.product]\nseed = [1]\n", tmp_path)
+
+
+def test_a_sweep_file_is_not_a_run(tmp_path, capsys):
+    (tmp_path / "s.toml").write_text(BASE + "[sweep.product]\nseed = [0]\n")
+    assert main(["run", str(tmp_path / "s.toml")]) == 2
+    assert "is a sweep: fedtrue sweep" in capsys.readouterr().err
+
+
+def test_settings_written_are_settings_read(parts):
+    """A cell's config.toml is its settings, to the last digit."""
+    from fedtrue.runner.config import read_toml
+
+    cells, out = parts
+    for cell in cells:
+        task = cell.config.load_task()
+        kept = read_toml(out / cell.name / "config.toml")
+        assert kept == replace(cell.config.resolved(task), label=cell.config.label)
