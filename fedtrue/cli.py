@@ -78,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--out", type=Path, metavar="DIR", help="where the cells' run folders go (default runs/FILE)")
     for several in (sweep, resume):
         several.add_argument("--at-once", type=int, metavar="N", help="cells in one program (default: as many as fit)")
+        several.add_argument("--cells", metavar="GLOB", default="*", help="only those of this name, e.g. '*seed=0'")
         several.add_argument("--on", choices=["here", "ray"], default="here", help="ray: over the workers of a cluster")
         several.add_argument("--address", help="the Ray cluster's (default: one is started on this machine)")
 

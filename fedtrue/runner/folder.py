@@ -85,6 +85,11 @@ def origin() -> dict[str, Any]:
     }
 
 
+def _is_ours(program: str) -> bool:
+    """`fedtrue`, or `python -m fedtrue`."""
+    return Path(program).parent == Path(fedtrue.__file__).parent
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

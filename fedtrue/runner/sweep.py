@@ -38,6 +38,7 @@ from fedtrue.runner.config import RunConfig, check_names, from_table, set_one
 
 WAYS = ("product", "zip", "random", "cells")
 UNSEEN = ("label", "paper")  # in the names of cells
+PARTS = ("client", "server", "correction")  # unseen too where a label names them
 NAME_LENGTH = 80
 
 Settings = dict[str, Any]  # dotted key → value
@@ -144,7 +145,8 @@ def _name(place: int, settings: Settings) -> str:
     """Where the cell's folder is: its number, then its label or its parts' names, then the plain settings it varies."""
     called = [settings["label"]] if "label" in settings else [v["name"] for v in settings.values() if _is_part(v)]
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict | list)}
-    varied = [f"{key.removesuffix('.learning_rate')}={_short(v)}" for key, v in plain.items() if key not in UNSEEN]
+    unseen = (*UNSEEN, *PARTS) if "label" in settings else UNSEEN
+    varied = [f"{key.removesuffix('.learning_rate')}={_short(v)}" for key, v in plain.items() if key not in unseen]
     return re.sub(r"[^\w.=+-]+", "-", "-".join([f"{place:03d}", *called, *varied])).strip("-")[:NAME_LENGTH]
 
 

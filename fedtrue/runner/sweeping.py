@@ -1,6 +1,7 @@
 """Running a sweep: cells that have ended are skipped, the others trained group by group."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size")  # 
 Group = tuple[Task, list[Cell]]
 
 
-def prepare(file: Path, out: Path, say: Say) -> tuple[list[Cell], list[Group]]:
-    """A sweep's cells, and the groups of those that have not ended; its file is kept in `out` once all is right."""
-    cells, kept, text = read_sweep(file), out / SWEEP, file.read_bytes()
+def prepare(file: Path, out: Path, only: str, say: Say) -> tuple[list[Cell], list[Group]]:
+    """A sweep's cells of that name, in groups where they have not ended; its file is kept in `out` if all is right."""
+    cells, kept, text = [cell for cell in read_sweep(file) if fnmatch(cell.name, only)], out / SWEEP, file.read_bytes()
+    if not cells:
+        raise ValueError(f"no cell of {file} is called {only!r}: the first is called {read_sweep(file)[0].name!r}")
     if kept.exists() and kept.read_bytes() != text:
         raise ValueError(f"{out} holds another sweep: give another --out, or go on with `fedtrue resume {out}`")
     found = groups(cells, out, say)

@@ -45,7 +45,7 @@ def sweep(text: str, folder: Path, at_once=None, stop=None, watch=nothing):
     """The sweep of `text` in `folder/out`, and its cells."""
     folder.mkdir(exist_ok=True)
     (folder / "sweep.toml").write_text(text)
-    cells, found = prepare(folder / "sweep.toml", folder / "out", nothing)
+    cells, found = prepare(folder / "sweep.toml", folder / "out", "*", nothing)
     run_groups(found, folder / "out", at_once, stop or Stop(), watch, nothing)
     return cells, folder / "out"
 
@@ -228,6 +228,15 @@ def test_another_sweeps_folder_is_left_alone(tmp_path):
     sweep(BASE + "[sweep.product]\nseed = [0]\n", tmp_path)
     with pytest.raises(ValueError, match="holds another sweep"):
         sweep(BASE + "[sweep.product]\nseed = [1]\n", tmp_path)
+
+
+def test_only_cells_of_a_name(tmp_path, capsys):
+    (tmp_path / "s.toml").write_text(BASE + "[sweep.product]\nseed = [0, 1]\nclient.learning_rate = [0.1, 0.2]\n")
+    words = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"), "--json", "--cells"]
+    assert main([*words, "*seed=1-client=0.2"]) == 0
+    assert [path.parent.name for path in (tmp_path / "out").glob("*/summary.json")] == ["003-seed=1-client=0.2"]
+    assert main([*words, "seed=7"]) == 2
+    assert "no cell" in capsys.readouterr().err
 
 
 def test_a_sweep_file_is_not_a_run(tmp_path, capsys):
