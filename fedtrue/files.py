@@ -16,9 +16,10 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError:
+    except OSError as error:
         with suppress(OSError):
             partial.unlink()
+        error.filename = error.filename or str(path)  # a full disk does not say where
         raise
     sync(path.parent)
 

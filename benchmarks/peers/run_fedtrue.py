@@ -1,7 +1,7 @@
 """fedtrue: the workload's arrays as a Task with fedtrue's own model, one device a core, lanes by the default rule.
 
-All clients' arrays are put on the devices once, before the clock starts; texts stay word ids and become bags of words
-inside the compiled round. One dispatch a round, so that every round has its own time.
+All clients' arrays are put on the devices once, before the clock starts; texts stay word ids, which is what
+`word_regression` takes. One dispatch a round, so that every round has its own time.
 """
 
 import jax
@@ -18,7 +18,7 @@ from fedtrue.algorithm.methods import fedavg  # noqa: E402
 from fedtrue.data.client_data import ClientData  # noqa: E402
 from fedtrue.engine.simulation import Simulation  # noqa: E402
 from fedtrue.models.cnn import small_cnn  # noqa: E402
-from fedtrue.models.linear import bag_of_words, logistic_regression  # noqa: E402
+from fedtrue.models.linear import bag_of_words, word_regression  # noqa: E402
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy  # noqa: E402
 from fedtrue.models.lstm import language_model  # noqa: E402
 from fedtrue.tasks.task import Task, masked_mean  # noqa: E402
@@ -72,11 +72,11 @@ def shakespeare():
 
 
 def tags():
-    model = logistic_regression(WORDS, TAGS)
+    model = word_regression(WORDS, TAGS)
 
     def loss_of_each(params, batch):
         labels = (bag_of_words(batch["tags"], TAGS) > 0).astype(jnp.float32)
-        return binary_cross_entropy(model.apply(params, bag_of_words(batch["words"], WORDS)), labels).sum(axis=1)
+        return binary_cross_entropy(model.apply(params, batch["words"]), labels).sum(axis=1)
 
     return loss_of_each, lambda texts: {"words": texts, "tags": tags_of(texts)}
 

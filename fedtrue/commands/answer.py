@@ -1,5 +1,6 @@
 """What a command returns, and the pieces it is shown with."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+PIPE_WIDTH = 160
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,27 @@ class Answer:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A rich table; numbers to the right."""
+    """A rich table; numbers to the right, and never cut."""
     result = Table(title=title, title_justify="left")
+    numeric = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
     for i, column in enumerate(columns):
-        numeric = all(isinstance(row[i], int | float) for row in rows)
-        result.add_column(column, justify="right" if numeric else "left", no_wrap=i == 0)
+        names = i == 0 and sum(numeric) < 2  # else they may be folded, to leave room for the numbers
+        result.add_column(column, justify="right" if numeric[i] else "left", no_wrap=numeric[i] or names)
     for row in rows:
         result.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
     return result
 
 
 def printed(*parts: Any) -> Callable[[], None]:
-    return lambda: Console(soft_wrap=True).print(*parts, sep="\n")
+    """As wide as the terminal; into a file or a pipe, wide enough for any table."""
+
+    def show() -> None:
+        console = Console(soft_wrap=True)
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = PIPE_WIDTH
+        console.print(*parts, sep="\n")
+
+    return show
 
 
 class RoundsBar:

@@ -38,15 +38,15 @@ def run(file: Path, out: Path, options: Namespace) -> Answer:
         else:
             run_groups(groups, out, options.at_once, stop, live.watch, say)
     rows = [_row(cell, out) for cell in cells]
-    columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
-    shown = [["—" if row[name] is None else row[name] for name in columns] for row in rows]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    shown = [[row.get(name, "—") for name in columns] for row in rows]
     title = f"{len(cells)} cells in {out}"
     return Answer(rows, printed(table(title, columns, shown), f"look at them: fedtrue report {out} -o report.html"))
 
 
 def _row(cell: Cell, out: Path) -> dict[str, Any]:
     """A cell's outcome: train loss, and the held-out metrics averaged over the last rounds, as the paper selects."""
-    summary = read_summary(out / cell.name) or {"status": "unfinished", "rounds": None}
+    summary = read_summary(out / cell.name) or {"status": "unfinished", "rounds": 0}
     last = summary.get(f"last_{LAST}", {})
     metrics = {f"{split} {name}": value for split, values in last.items() for name, value in values.items()}
     return {"cell": cell.name, "status": summary["status"], "rounds": summary["rounds"], **metrics}

@@ -201,12 +201,12 @@ def _train_lanes(
         return work.step(state, batch_of(slot, clock - plan.start[slot]), rate)
 
     def step_if_busy(state: Any, slot: Any, clock: Any) -> Any:
-        stepped = step(state, slot, clock)
-        if lanes.shape[0] == 1:
-            return stepped  # a single lane is never idle
-        return _choose(clock - plan.start[slot] < plan.steps[slot], stepped, state)
+        return _choose(clock - plan.start[slot] < plan.steps[slot], step(state, slot, clock), state)
 
     def steps(clock: Any, until: Any, states: Any, slots: Any) -> Any:
+        if lanes.shape[0] == 1:  # never idle, and carried without an axis of lanes XLA updates the weights in place
+            run_alone = lambda state, slot: jax.lax.fori_loop(clock, until, lambda t, s: step(s, slot, t), state)
+            return over_lanes(run_alone)(states, slots)
         return jax.lax.fori_loop(clock, until, lambda t, s: over_lanes(step_if_busy, 2)(s, slots, t), states)
 
     def deposit(state: Any, slot: Any, leaving: Any) -> tuple[WeightedSums, Any]:
@@ -222,7 +222,8 @@ def _train_lanes(
     def until_next_change(carry: Any) -> Any:
         clock, before, states, sums, kept = carry
         slots = at_work(plan, lanes, clock)
-        states = _choose(slots != before, over_lanes(start)(slots), states)
+        begun = over_lanes(start)(slots)
+        states = begun if lanes.shape[0] == 1 else _choose(slots != before, begun, states)
         change = next_change(plan, lanes, clock)
         states = steps(clock, change, states, slots)
         following = jnp.where(change == end, NOBODY, at_work(plan, lanes, change))

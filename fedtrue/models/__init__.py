@@ -3,7 +3,7 @@
 from fedtrue.models.cnn import small_cnn
 from fedtrue.models.convolution import average_pool, convolve, max_pool
 from fedtrue.models.embedding import embed
-from fedtrue.models.linear import bag_of_words, logistic_regression
+from fedtrue.models.linear import bag_of_words, bag_product, logistic_regression, word_regression
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy
 from fedtrue.models.lstm import language_model
 from fedtrue.models.model import Model, count_weights
@@ -13,6 +13,7 @@ __all__ = [
     "Model",
     "average_pool",
     "bag_of_words",
+    "bag_product",
     "binary_cross_entropy",
     "convolve",
     "count_weights",
@@ -23,4 +24,5 @@ __all__ = [
     "resnet18",
     "small_cnn",
     "token_cross_entropy",
+    "word_regression",
 ]

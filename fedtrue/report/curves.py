@@ -1,25 +1,37 @@
-"""Curves for people: one line a method."""
+"""Curves as a picture: one line a method."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-COLOURS = ("#4477AA", "#CC3311", "#009988", "#EE7733", "#AA3377", "#BBBBBB")  # Paul Tol's, for colour-blind readers
+from fedtrue.report.canvas import picture
+from fedtrue.report.palette import COLOURS, line_style
+
+Band = tuple[np.ndarray, np.ndarray]
 
 
 def draw_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], path: Path, *, title: str, y_label: str, x_label: str = "round"
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    path: Path,
+    *,
+    title: str,
+    y_label: str,
+    x_label: str = "round",
+    bands: Mapping[str, Band] | None = None,
 ) -> None:
-    """One picture of {name: (x, y)}, on a solid background, readable in a README."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), facecolor="white")
-    for (name, (x, y)), colour in zip(curves.items(), COLOURS):
-        axes.plot(x, y, color=colour, linewidth=2, label=name)
-    axes.set(title=title, xlabel=x_label, ylabel=y_label)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+    """One picture of {name: (x, y)} with bands {name: (low, high)}, on a solid background, readable in a README."""
+    with picture(path, (8, 4.5)) as figure:
+        axes = figure.subplots()
+        for place, (name, (x, y)) in enumerate(curves.items()):
+            colour = COLOURS[place % len(COLOURS)]
+            axes.plot(x, y, color=colour, linestyle=line_style(place), linewidth=2, label=name)
+            if bands and name in bands:
+                axes.fill_between(x, *bands[name], color=colour, alpha=0.2, linewidth=0)
+        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(curves) > 6:
+            axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+        else:
+            axes.legend(frameon=False)

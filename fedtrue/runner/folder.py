@@ -36,7 +36,7 @@ def make(path: Path, settings: Mapping[str, Any]) -> None:
     if is_one(path):
         raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
     path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / CONFIG, to_toml({**settings, "origin": origin()}).encode())
+    write_atomically(path / CONFIG, to_toml({**settings, "origin": origin()}).encode(errors="replace"))
 
 
 class Held:

@@ -29,7 +29,7 @@ def to_toml(table: Mapping[str, Any], where: str = "") -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _text(key)
 
 
 def _value(value: Any) -> str:
@@ -38,7 +38,11 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(float(value) if isinstance(value, float) else int(value))  # NumPy's floats write their type
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return _text(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
     raise ValueError(f"{value!r} cannot be written as TOML: use numbers, strings, lists and tables")
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

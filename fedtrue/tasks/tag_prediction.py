@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.columns import Schema, Varying
-from fedtrue.models.linear import bag_of_words, logistic_regression
+from fedtrue.models.linear import bag_of_words, word_regression
 from fedtrue.models.losses import binary_cross_entropy
 from fedtrue.models.model import Model
 from fedtrue.tasks.task import Sums, Task
@@ -23,21 +23,21 @@ from fedtrue.tasks.task import Sums, Task
 GUESSES = 5
 
 
-def tag_loss(model: Model, words: int, tags: int) -> Callable[[Any, Any], tuple[Any, Sums]]:
+def tag_loss(model: Model, tags: int) -> Callable[[Any, Any], tuple[Any, Sums]]:
     """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates presume."""
 
     def loss(params: Any, batch: Any) -> tuple[Any, Sums]:
-        total = _summed_loss(model.apply(params, _bags(batch, words)), _labels(batch, tags), batch["mask"])
+        total = _summed_loss(model.apply(params, _ids(batch["words"])), _labels(batch, tags), batch["mask"])
         return total, {"loss": (total, jnp.sum(batch["mask"]))}
 
     return loss
 
 
-def tag_metrics(model: Model, words: int, tags: int) -> Callable[[Any, Any], Sums]:
+def tag_metrics(model: Model, tags: int) -> Callable[[Any, Any], Sums]:
     """The loss, and `recall_at_5`: how many of all true tags are among the five likeliest of their text."""
 
     def metrics(params: Any, batch: Any) -> Sums:
-        logits, labels = model.apply(params, _bags(batch, words)), _labels(batch, tags)
+        logits, labels = model.apply(params, _ids(batch["words"])), _labels(batch, tags)
         guessed = jax.lax.top_k(logits, min(GUESSES, tags))[1]
         found = jnp.take_along_axis(labels, guessed, axis=1).sum(axis=1)
         mask = batch["mask"]
@@ -53,10 +53,6 @@ def _summed_loss(logits: Array, labels: Array, mask: Array) -> Array:
     return jnp.sum(binary_cross_entropy(logits, labels).mean(axis=1) * mask)
 
 
-def _bags(batch: Any, words: int) -> Array:
-    return bag_of_words(_ids(batch["words"]), words)
-
-
 def _labels(batch: Any, tags: int) -> Array:
     """(batch, tags): 1 where the text has the tag."""
     return (bag_of_words(_ids(batch["tags"]), tags) > 0).astype(jnp.float32)
@@ -70,11 +66,11 @@ def tag_task(
     *, words: Sequence[str], tags: Sequence[str], train: ClientData, dtype: DTypeLike = jnp.float32, **settings: Any
 ) -> Task:
     """Logistic regression, one against the rest, from bags of words to tags; batches of 100, ten clients a round."""
-    model = logistic_regression(len(words), len(tags), dtype)
+    model = word_regression(len(words), len(tags), dtype)
     return Task(
         init=model.init,
-        loss=tag_loss(model, len(words), len(tags)),
-        metrics=tag_metrics(model, len(words), len(tags)),
+        loss=tag_loss(model, len(tags)),
+        metrics=tag_metrics(model, len(tags)),
         train=train,
         render=lambda example: _render(example, words, tags),
         **{"batch_size": 100, "cohort": min(10, len(train)), "evaluation_batch_size": 128, **settings},

@@ -6,39 +6,59 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedtrue.models import average_pool, convolve, max_pool
+from fedtrue.models import average_pool, convolution, convolve, max_pool
+
+PATCHES = ["patches", "cached_patches"]
 
 
 def images(batch=2, size=9, channels=3):
     return np.random.default_rng(0).normal(size=(batch, size, size + 1, channels)).astype(np.float32)
 
 
+@pytest.fixture
+def image_by_image(monkeypatch):
+    """A cache that holds the patches of no more than one image."""
+    monkeypatch.setattr(convolution, "CACHE_BYTES", 1)
+
+
 def kernel(size, channels=3, filters=4):
     return np.random.default_rng(1).normal(size=(size, size, channels, filters)).astype(np.float32)
 
 
+@pytest.mark.parametrize("method", PATCHES)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("size", "strides"), [(1, 1), (1, 2), (3, 1), (3, 2), (4, 1), (4, 3), (7, 2)])
-def test_patches_equal_xla_in_value_and_gradients(size, strides, padding):
+@pytest.mark.usefixtures("image_by_image")
+def test_patches_equal_xla_in_value_and_gradients(size, strides, padding, method):
     def run(method, x, k):
         value, backward = jax.vjp(lambda x, k: convolve(x, k, strides, padding, method), x, k)
         return value, *backward(jnp.cos(jnp.arange(value.size)).reshape(value.shape))
 
-    both = jax.jit(lambda x, k: (run("patches", x, k), run("xla", x, k)))(images(), kernel(size))
+    both = jax.jit(lambda x, k: (run(method, x, k), run("xla", x, k)))(images(), kernel(size))
     for patches, xla in zip(*both):
         np.testing.assert_allclose(patches, xla, rtol=1e-4, atol=1e-4)
 
 
-def test_patches_equal_xla_in_every_lane():
+@pytest.mark.usefixtures("image_by_image")
+@pytest.mark.parametrize("method", PATCHES)
+def test_patches_equal_xla_in_every_lane(method):
     kernels = np.stack([kernel(3), 2 * kernel(3)])
     x = np.stack([images(), images() + 1])
-    patches, xla = (
-        jax.vmap(lambda x, k, method=method: convolve(x, k, method=method))(x, kernels) for method in ("patches", "xla")
-    )
+    patches, xla = (jax.vmap(lambda x, k, by=by: convolve(x, k, method=by))(x, kernels) for by in (method, "xla"))
     np.testing.assert_allclose(patches, xla, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["patches", "xla"])
+@pytest.mark.parametrize(("cached_images", "at_once"), [(0, 1), (1, 1), (4, 3), (5, 3), (6, 6), (99, 6)])
+def test_as_many_images_at_once_as_the_cache_holds_and_the_batch_is_divided_by(cached_images, at_once, monkeypatch):
+    one_image = 7 * 8 * 27 * 4  # bytes: 3×3 windows of 9×10 pixels, 3 channels
+    monkeypatch.setattr(convolution, "CACHE_BYTES", cached_images * one_image)
+    program = jax.make_jaxpr(lambda x, k: convolve(x, k, padding="VALID", method="cached_patches"))(
+        images(batch=6), kernel(3)
+    )
+    assert f"f32[{at_once},7,8,27]" in str(program)
+
+
+@pytest.mark.parametrize("method", [*PATCHES, "xla"])
 def test_bfloat16_convolution_returns_float32_near_the_exact_one(method):
     half = convolve(images(), kernel(3), method=method, dtype=jnp.bfloat16)
     assert half.dtype == jnp.float32
@@ -46,7 +66,7 @@ def test_bfloat16_convolution_returns_float32_near_the_exact_one(method):
 
 
 def test_an_unknown_method_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"did you mean 'patches'.*patches, xla"):
+    with pytest.raises(ValueError, match=r"did you mean 'patches'.*patches, .*xla"):
         convolve(images(), kernel(3), method="patch")
 
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedtrue.models import bag_of_words, count_weights, logistic_regression, resnet18, small_cnn
+from fedtrue.models import (
+    bag_of_words,
+    bag_product,
+    count_weights,
+    logistic_regression,
+    resnet18,
+    small_cnn,
+    word_regression,
+)
 from fedtrue.models.model import product
 from fedtrue.models.resnet import EPSILON, group_norm
 
@@ -24,6 +32,17 @@ def test_networks_have_the_published_number_of_weights(model, weights):
     assert count_weights(jax.eval_shape(model.init, jax.random.key(0))) == weights
 
 
+def unrounded(network):
+    """The network with full float32 products; a GPU's default would round every factor to 10 bits (TF32) first."""
+
+    def apply(*arguments):
+        with jax.default_matmul_precision("highest"):
+            return network(*arguments)
+
+    return apply
+
+
+@unrounded
 def plain_cnn(params, x):
     for layer in ("conv_0", "conv_1"):
         layout = ("NHWC", "HWIO", "NHWC")
@@ -56,6 +75,7 @@ def test_resnet_stages_run_on_six_by_six_maps():
     assert logits.shape == (2, 7) and logits.dtype == jnp.float32
 
 
+@unrounded
 def plain_resnet(params, x):
     """He et al.'s pre-activation network, written from the docstring with XLA's convolution."""
 
@@ -114,6 +134,61 @@ def test_bag_of_words_with_counts_equals_the_words_written_out():
     np.testing.assert_array_equal(bag_of_words(counted, 6, counts=times), bag_of_words(written_out, 6))
 
 
+TEXTS = np.array([[3, 1, 3, 0], [-1, -1, -1, -1], [2, 7, 0, 0]])  # a word twice; no words; 7 is no word, 0 perhaps
+COUNTS = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]])
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def platform(request, monkeypatch):
+    """Both forms of a product that is chosen by platform."""
+    monkeypatch.setattr(jax, "default_backend", lambda: request.param)
+
+
+def value_and_slope(multiply, kernel):
+    value, backward = jax.vjp(multiply, kernel)
+    return value, *backward(jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape))
+
+
+@pytest.mark.usefixtures("platform")
+@pytest.mark.parametrize("counts", [None, COUNTS])
+@pytest.mark.parametrize("fill", [-1, 0])
+def test_bag_product_and_its_gradient_equal_the_dense_product(fill, counts):
+    kernel = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    own = jax.jit(lambda k: value_and_slope(lambda k: bag_product(TEXTS, k, fill, counts), k))(kernel)
+    plain = value_and_slope(unrounded(lambda k: bag_of_words(TEXTS, 4, fill, counts) @ k), kernel)
+    for a, b in zip(own, plain):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("platform")
+def test_bag_product_equals_the_dense_product_in_every_lane():
+    kernels = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    texts = np.stack([TEXTS, TEXTS[::-1]])
+    own = jax.vmap(lambda t, k: value_and_slope(lambda k: bag_product(t, k), k))(texts, kernels)
+    plain = jax.vmap(lambda t, k: value_and_slope(unrounded(lambda k: bag_of_words(t, 4) @ k), k))(texts, kernels)
+    for a, b in zip(own, plain):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("platform")
+def test_bag_product_in_bfloat16_returns_float32_near_the_exact_one():
+    kernel = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5)), jnp.float32)
+    half = value_and_slope(lambda k: bag_product(TEXTS, k, dtype=jnp.bfloat16), kernel)
+    for a, b in zip(half, value_and_slope(lambda k: bag_product(TEXTS, k), kernel)):
+        assert a.dtype == jnp.float32
+        np.testing.assert_allclose(a, b, atol=0.03)  # four products of numbers below 2, each within 2⁻⁸
+
+
+@pytest.mark.usefixtures("platform")
+def test_word_regression_and_all_its_gradients_equal_logistic_regression_of_the_bags():
+    by_words, by_bags = word_regression(4, 5), logistic_regression(4, 5)
+    params = by_words.init(jax.random.key(0))
+    own = jax.grad(lambda p: (by_words.apply(p, TEXTS.astype(np.uint16)) ** 2).sum())(params)
+    plain = jax.grad(lambda p: (by_bags.apply(p, bag_of_words(TEXTS, 4)) ** 2).sum())(params)
+    for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(plain)):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
 def test_product_and_its_gradients_equal_matmul():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
@@ -121,7 +196,7 @@ def test_product_and_its_gradients_equal_matmul():
     def slopes(multiply):
         return jax.grad(lambda x, w: (multiply(x, w) ** 2).sum(), (0, 1))(x, w)
 
-    for a, b in zip(slopes(product), slopes(jnp.matmul)):
+    for a, b in zip(slopes(product), slopes(unrounded(jnp.matmul))):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 

@@ -128,6 +128,25 @@ def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
     assert diverged.summary["status"] == "diverged" and diverged.summary["totals"]["skipped_rounds"] >= 10
 
 
+def test_the_table_of_cells_has_room_for_those_that_diverged_before_they_were_evaluated(tmp_path, capsys):
+    text = """
+task = "synthetic_tags"
+task_options = { clients = 12, words = 50, tags = 10 }
+rounds = 12
+cohort = 4
+local_steps = 3
+correction = "none"
+client = { name = "sgd" }
+[sweep.product]
+client.learning_rate = [3e38, 1.0]
+"""
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.warns(UserWarning, match="not finite"):
+        assert main(["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "diverged" in shown and "finished" in shown
+
+
 def test_clients_that_keep_state_share_a_program_only_with_their_like(tmp_path):
     text = 'task = "quadratic"\nrounds = 6\nlocal_steps = 2\nclient_state = "inherit"\ncheckpoint_every = 2\n'
     varied = '[sweep.product]\nclient.learning_rate = [0.01, 0.02]\nclient.name = ["adam", "adagrad"]\n'

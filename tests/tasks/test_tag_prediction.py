@@ -7,11 +7,11 @@ from small_files import stackoverflow, stackoverflow_message, write_sqlite
 
 import fedtrue as ft
 from fedtrue.data.locations import MissingData
-from fedtrue.models.model import Model
+from fedtrue.models import Model, word_regression
 from fedtrue.tasks.tag_prediction import tag_loss, tag_metrics
 
 WORDS, TAGS = 3, 8
-FIXED = Model(lambda key: {}, lambda params, bags: params["logits"])
+FIXED = Model(lambda key: {}, lambda params, word_ids: params["logits"])
 
 
 def ragged(*rows):
@@ -29,7 +29,7 @@ LOGITS = jnp.array([[9.0, 8, 7, 6, 5, 4, 3, 2], [1, 2, 3, 4, 5, 6, 7, 8], [0] * 
 
 
 def test_recall_at_5_is_the_part_of_all_true_tags_that_are_among_the_five_likeliest():
-    metrics = tag_metrics(FIXED, WORDS, TAGS)
+    metrics = tag_metrics(FIXED, TAGS)
     found, true = metrics({"logits": LOGITS}, BATCH)["recall_at_5"]
     assert (float(found), float(true)) == (1, 3)  # of tags {0, 7} 0 is found, of {2} none
     found, true = metrics({"logits": LOGITS}, {**BATCH, "mask": jnp.array([0.0, 1, 1])})["recall_at_5"]
@@ -37,24 +37,19 @@ def test_recall_at_5_is_the_part_of_all_true_tags_that_are_among_the_five_likeli
 
 
 def test_the_loss_is_averaged_over_tags_and_summed_over_the_batch():
-    loss, sums = tag_loss(FIXED, WORDS, TAGS)({"logits": jnp.zeros((3, TAGS))}, BATCH)
+    loss, sums = tag_loss(FIXED, TAGS)({"logits": jnp.zeros((3, TAGS))}, BATCH)
     assert float(loss) == pytest.approx(3 * np.log(2))  # −log ½ for each tag of each of 3 texts
     assert float(sums["loss"][1]) == 3
-    one, _ = tag_loss(FIXED, WORDS, TAGS)(
-        {"logits": 100.0 * jnp.eye(3, TAGS)}, {**BATCH, "mask": jnp.array([1.0, 0, 0])}
-    )
+    one, _ = tag_loss(FIXED, TAGS)({"logits": 100.0 * jnp.eye(3, TAGS)}, {**BATCH, "mask": jnp.array([1.0, 0, 0])})
     assert float(one) == pytest.approx(7 / 8 * np.log(2), rel=1e-6)  # tag 0 certain and true, seven even
 
 
 def test_words_are_counted_and_divided_by_their_number():
-    seen = {}
-
-    def look(params, bags):
-        seen["bags"] = bags
-        return jnp.zeros((3, TAGS))
-
-    tag_loss(Model(lambda key: {}, look), WORDS, TAGS)({}, BATCH)  # text 0 is ⅔ of word 0 and ⅓ of word 2
-    np.testing.assert_allclose(seen["bags"], [[2 / 3, 0, 1 / 3], [0, 1, 0], [0, 0, 0]], rtol=1e-6)
+    model, weights = word_regression(WORDS, TAGS), {"kernel": jnp.eye(WORDS, TAGS), "bias": jnp.zeros(TAGS)}
+    shares = [[2 / 3, 0, 1 / 3], [0, 1, 0], [0, 0, 0]]  # text 0 is ⅔ of word 0 and ⅓ of word 2; text 2 has none
+    fixed = {"logits": jnp.pad(jnp.array(shares), [(0, 0), (0, TAGS - WORDS)])}
+    by_words, by_hand = tag_loss(model, TAGS)(weights, BATCH)[0], tag_loss(FIXED, TAGS)(fixed, BATCH)[0]
+    assert float(by_words) == pytest.approx(float(by_hand), rel=1e-6)
 
 
 def stack_overflow(folder, posts, words="the 9\nis 8\n", tags='{"jax": 9, "python": 8}'):

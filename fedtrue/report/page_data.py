@@ -1,0 +1,136 @@
+"""What the page's scripts draw from: curves as packed arrays, panels, measures; one JSON document."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedtrue.report.heat_map import Panel, default_threshold, panels
+from fedtrue.report.measures import (
+    SHOWN_AT_FIRST,
+    best_first,
+    group_value,
+    higher_is_better,
+    is_share,
+    measure_names,
+    measure_title,
+)
+from fedtrue.report.palette import COLOURS, DASHES, LIGHTER
+from fedtrue.report.series import AXES, Curve, curve, group_curve, points_each, thinned
+from fedtrue.report.settings import Group, as_text, differing, rate_texts, status, title
+from fedtrue.report.tables import number, percent
+from fedtrue.runner.records import Run
+
+
+def page_data(groups: Sequence[Group], measure: str, threshold: float | None) -> dict[str, Any]:
+    """All that is drawn; `threshold` is of the chosen measure, the others have their defaults."""
+    runs = [run for g in groups for run in g.runs]
+    heat = panels(groups)
+    arrays = Arrays()
+    return {
+        "measures": [_measure(each, heat, threshold if each == measure else None) for each in measure_names(runs)],
+        "measure": measure,
+        "axes": _axes(runs),
+        "colours": {"light": COLOURS, "dark": LIGHTER},
+        "dashes": DASHES,
+        **_curves(groups, measure, arrays),
+        "panels": [_panel(each, groups) for each in heat],
+        "arrays": arrays.packed,
+    }
+
+
+class Arrays:
+    """Arrays as base64 of float32, each kept once: runs of a sweep share their rounds and often their bytes."""
+
+    def __init__(self) -> None:
+        self.packed: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, array: np.ndarray | None) -> int | None:
+        if array is None:
+            return None
+        text = base64.b64encode(np.asarray(array, "<f4").tobytes()).decode()
+        if text not in self._places:
+            self._places[text] = len(self.packed)
+            self.packed.append(text)
+        return self._places[text]
+
+
+def _measure(measure: str, heat: Sequence[Panel], threshold: float | None) -> dict[str, Any]:
+    return {
+        "key": measure,
+        "title": measure_title(measure),
+        "share": is_share(measure),
+        "higher": higher_is_better(measure),
+        "threshold": default_threshold(heat, measure) if threshold is None else threshold,
+    }
+
+
+def _axes(runs: Sequence[Run]) -> dict[str, str]:
+    """Rounds always; bytes and seconds where they were recorded."""
+    recorded = {"rounds": ("round",), "bytes": ("bytes_up", "bytes_down"), "seconds": ("seconds",)}
+    return {
+        axis: said for axis, said in AXES.items() if any(name in run.rounds for run in runs for name in recorded[axis])
+    }
+
+
+def _curves(groups: Sequence[Group], measure: str, arrays: Arrays) -> dict[str, Any]:
+    """Groups with their mean curves, runs with their own, and how far they were thinned."""
+    runs = [run for g in groups for run in g.runs]
+    measures = measure_names(runs)
+    limit = points_each(len(runs) + len(groups) if len(runs) > len(groups) else len(runs))
+    longest = max((len(run.rounds.get("round", ())) for run in runs), default=0)
+    order = {id(run): i for i, run in enumerate(runs)}
+    keys = differing([g.settings for g in groups])
+    first = set(best_first(groups, measure)[:SHOWN_AT_FIRST])
+
+    def packed(found: Curve | None) -> dict[str, Any] | None:
+        if found is None:
+            return None
+        thin = thinned(found, limit)
+        names = ("rounds", "bytes", "seconds", "value", "low", "high")
+        return {key: arrays.place(getattr(thin, key)) for key in names}
+
+    return {
+        "groups": [
+            {
+                "name": g.name,
+                "status": g.status,
+                "settings": {title(key): as_text(g.settings.get(key)) for key in keys},
+                "runs": [order[id(run)] for run in g.runs],
+                "values": {each: value.value if (value := group_value(g, each)) else None for each in measures},
+                "texts": {each: (percent if is_share(each) else number)(group_value(g, each)) for each in measures},
+                "curves": {each: found for each in measures if (found := packed(group_curve(g, each)))},
+                "shown": i in first,
+            }
+            for i, g in enumerate(groups)
+        ],
+        "runs": [
+            {
+                "name": run.name,
+                "seed": run.config.get("seed", 0),
+                "status": status(run),
+                "curves": {each: found for each in measures if (found := packed(curve(run, each)))}
+                if len(g.runs) > 1
+                else {},
+            }
+            for g in groups
+            for run in g.runs
+        ],
+        "thinned": limit if longest > limit else None,
+    }
+
+
+def _panel(panel: Panel, groups: Sequence[Group]) -> dict[str, Any]:
+    place = {id(g): i for i, g in enumerate(groups)}
+    at = lambda server, client: panel.cells.get((server, client))
+    return {
+        "title": panel.title,
+        "client_rates": rate_texts(panel.client_rates),
+        "server_rates": rate_texts(panel.server_rates),
+        "cells": [
+            [place[id(g)] if (g := at(server, client)) else None for client in panel.client_rates]
+            for server in panel.server_rates
+        ],
+    }

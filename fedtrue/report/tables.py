@@ -1,0 +1,220 @@
+"""A table of runs: the settings that differ, means over seeds, the paper's number beside ours."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedtrue.names import look_up
+from fedtrue.report.measures import (
+    Mean,
+    best,
+    chosen_measure,
+    group_value,
+    higher_is_better,
+    is_share,
+    mean,
+    measure_names,
+    measure_title,
+    series,
+)
+from fedtrue.report.settings import Group, as_text, differing, status, title
+from fedtrue.runner.records import Run
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A key for programs, a heading for people, how a group's cell is found and written."""
+
+    key: str
+    title: str
+    value: Callable[[Group], Any]
+    write: Callable[[Any], str] = as_text
+    numeric: bool = False
+    descending: bool = False  # the best is the highest
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+
+    def values(self) -> list[list[Any]]:
+        return [[column.value(group) for column in self.columns] for group in self.groups]
+
+    def texts(self) -> list[list[str]]:
+        return [[column.write(column.value(group)) for column in self.columns] for group in self.groups]
+
+
+def table_of(
+    groups: Sequence[Group],
+    measure: str | None = None,
+    columns: Sequence[str] | None = None,
+    sort: str | None = None,
+) -> Table:
+    """The columns asked for; else name, what differs, seeds, status if not all finished, measure, paper, costs."""
+    runs = [run for group in groups for run in group.runs]
+    measure = chosen_measure(runs, measure)
+    known = {column.key: column for column in all_columns(groups, measure)}
+    wanted = columns or default_columns(groups, measure)
+    picked = tuple(look_up("column", known, key) for key in wanted)
+    ordered = list(groups)
+    if sort:
+        ordered.sort(key=_order(look_up("column", known, sort)))
+    return Table(picked, tuple(ordered))
+
+
+def _order(column: Column) -> Callable[[Group], Any]:
+    """Best first where there is a best; numbers before words, nothing last."""
+
+    def key(group: Group) -> Any:
+        value = column.value(group)
+        value = value.value if isinstance(value, Mean) else value
+        if value is None:
+            return (2, 0.0, "")
+        if isinstance(value, int | float):
+            return (0, -value if column.descending else value, "")
+        return (1, 0.0, as_text(value))
+
+    return key
+
+
+def default_columns(groups: Sequence[Group], measure: str) -> list[str]:
+    keys = ["run", *differing([group.settings for group in groups])]
+    seeds = [group.seeds for group in groups]
+    keys += ["seed"] if any(each != seeds[0] for each in seeds) or len(seeds[0]) > 1 else []
+    keys += ["status"] if any(group.status != "finished" for group in groups) else []
+    keys += [measure, f"best.{measure}"]
+    keys += ["paper", "difference"] if paper_applies(groups, measure) else []
+    return [*keys, "rounds_done", "bytes", "seconds"]
+
+
+def paper_applies(groups: Sequence[Group], measure: str) -> bool:
+    """A paper's number is of the task's own measure, the first there is; beside another it would mislead."""
+    runs = [run for group in groups for run in group.runs]
+    return any(group.paper is not None for group in groups) and measure == chosen_measure(runs)
+
+
+def all_columns(groups: Sequence[Group], measure: str) -> list[Column]:
+    """Every column that these runs can have."""
+    runs = [run for group in groups for run in group.runs]
+    settings = dict.fromkeys(key for group in groups for key in group.settings)
+    return [
+        Column("run", "run", lambda group: group.name),
+        *map(_setting_column, settings),
+        Column("seed", "seeds", lambda group: group.seeds, _seeds_text),
+        Column("status", "status", lambda group: group.status),
+        *(column for name in measure_names(runs) for column in _measure_columns(name)),
+        *_paper_columns(measure),
+        *_cost_columns(),
+    ]
+
+
+def _setting_column(key: str) -> Column:
+    return Column(key, title(key), lambda group: group.settings.get(key))
+
+
+def _measure_columns(name: str) -> list[Column]:
+    """Over the last rounds, best and final; the paper's comparison is the first, so it has the measure's own name."""
+    said = measure_title(name)
+    style: Any = {"write": percent if is_share(name) else number, "numeric": True, "descending": higher_is_better(name)}
+    unit = " (%)" if is_share(name) else ""
+    return [
+        Column(name, f"{said}, last 100 rounds{unit}", lambda group: group_value(group, name), **style),
+        Column(f"best.{name}", f"best {said}{unit}", lambda group: _over_seeds(group, best, name), **style),
+        Column(f"final.{name}", f"final {said}{unit}", lambda group: _over_seeds(group, final, name), **style),
+    ]
+
+
+def _paper_columns(measure: str) -> list[Column]:
+    return [
+        Column("paper", "paper", lambda group: group.paper, _printed, numeric=True, descending=True),
+        Column("difference", "difference", lambda group: difference(group, measure), _signed, numeric=True),
+    ]
+
+
+def _cost_columns() -> list[Column]:
+    total = lambda run, *names: float(sum(run.rounds[name].sum() for name in names if name in run.rounds))
+    rounds = lambda run: len(run.rounds.get("round", ()))
+    return [
+        Column(
+            "rounds_done", "rounds done", lambda group: max(map(rounds, group.runs)), lambda value: f"{value:,}", True
+        ),
+        Column(
+            "bytes",
+            "traffic",
+            lambda group: _mean_of(group, lambda run: total(run, "bytes_up", "bytes_down")),
+            lambda value: bytes_text(value.value) if value else "–",
+            True,
+        ),
+        Column(
+            "seconds",
+            "time",
+            lambda group: _mean_of(group, lambda run: total(run, "seconds")),
+            lambda value: duration_text(value.value) if value else "–",
+            True,
+        ),
+    ]
+
+
+def final(run: Run, measure: str) -> float | None:
+    found = series(run, measure)
+    return float(found[1][-1]) if found and len(found[1]) and math.isfinite(found[1][-1]) else None
+
+
+def _over_seeds(group: Group, value: Callable[[Run, str], float | None], measure: str) -> Mean | None:
+    return mean([value(run, measure) for run in group.runs if status(run) != "diverged"])
+
+
+def _mean_of(group: Group, value: Callable[[Run], float]) -> Mean | None:
+    return mean([value(run) for run in group.runs])
+
+
+def difference(group: Group, measure: str) -> float | None:
+    """Ours − the paper's, in the paper's unit: percent for shares."""
+    ours = group_value(group, measure)
+    if ours is None or group.paper is None:
+        return None
+    return ours.value * (100 if is_share(measure) else 1) - group.paper
+
+
+def percent(value: Mean | None) -> str:
+    """57.68 ± 0.12, of parts of 1."""
+    return "–" if value is None else _with_deviation(value, lambda part: f"{100 * part:.2f}")
+
+
+def number(value: Mean | None) -> str:
+    return "–" if value is None else _with_deviation(value, lambda part: f"{part:.4g}")
+
+
+def _with_deviation(value: Mean, write: Callable[[float], str]) -> str:
+    return write(value.value) + ("" if value.deviation is None else f" ± {write(value.deviation)}")
+
+
+def _printed(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def _seeds_text(seeds: Sequence[Any]) -> str:
+    return ", ".join(map(str, sorted(seeds))) if len(seeds) < 6 else f"{len(seeds)} seeds"
+
+
+def bytes_text(count: float) -> str:
+    """1.23 MB, in powers of 1,000."""
+    if count <= 0:
+        return "–"
+    power = min(int(math.log10(max(count, 1)) / 3 + 1e-9), len(UNITS) - 1)
+    return f"{count / 1000**power:.3g} {UNITS[power]}"
+
+
+def duration_text(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,95 @@
+"""`fedtrue report` and `fedtrue table` as their users call them."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from fedtrue.cli import main
+
+
+def test_report_writes_the_page_and_the_pictures(made_runs, tmp_path, capsys):
+    page, pictures = tmp_path / "deep" / "report.html", tmp_path / "pictures"
+    arguments = [
+        "-o",
+        str(page),
+        "--pictures",
+        str(pictures),
+        "--threshold",
+        "0.2",
+        "--title",
+        "Rates & runs",
+        "--json",
+    ]
+    assert main(["report", str(made_runs["sweep"]), *arguments]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["runs"] == 56
+    assert [each["text"] for each in answer["heat_maps"]] == ["8 of 28 cells above 20 %", "0 of 28 cells above 20 %"]
+    assert "<h1>Rates &amp; runs</h1>" in page.read_text()
+    assert sorted(path.name for path in pictures.iterdir()) == [
+        f"{name}.{kind}" for name in ("curves-bytes", "curves-rounds", "heat-maps") for kind in ("pdf", "png")
+    ]
+    assert Image.open(pictures / "heat-maps.png").width > 600
+    assert (pictures / "heat-maps.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("metric", ["test.loss", "train.loss"])  # the same in all cells: a scale without a range
+def test_heat_maps_of_losses_are_drawn_and_counted_below(metric, made_runs, tmp_path, capsys):
+    arguments = ["-o", str(tmp_path / "r.html"), "--pictures", str(tmp_path), "--formats", "png", "--metric", metric]
+    assert main(["report", str(made_runs["sweep"]), *arguments, "--json"]) == 0
+    assert all(
+        "below" in each["text"] and each["count"] > 0 for each in json.loads(capsys.readouterr().out)["heat_maps"]
+    )
+    assert (tmp_path / "heat-maps.png").exists()
+
+
+def test_pictures_come_in_the_formats_asked_for_and_repeat_to_the_byte(made_runs, tmp_path, capsys):
+    for folder in ("one", "two"):
+        arguments = ["-o", str(tmp_path / "r.html"), "--pictures", str(tmp_path / folder), "--formats", "svg,pdf"]
+        assert main(["report", str(made_runs["methods"]), *arguments]) == 0
+    for name in ("curves-rounds.svg", "curves-rounds.pdf"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    capsys.readouterr()
+
+
+def test_table_prints_what_it_would_write(made_runs, tmp_path, capsys):
+    runs = [str(path) for path in sorted(made_runs["methods"].iterdir())]  # as a shell expands runs/*
+    assert main(["table", *runs, "--format", "latex"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["table", *runs, "--format", "latex", "-o", str(tmp_path / "t.tex")]) == 0
+    assert (tmp_path / "t.tex").read_text() == printed
+    assert r"57.87 $\pm$ 0.03 & 58.96" in printed
+
+
+def test_table_answers_in_json(made_runs, capsys):
+    assert (
+        main(["table", str(made_runs["methods"]), "--columns", "run,test.loss", "--sort", "test.loss", "--json"]) == 0
+    )
+    rows = json.loads(capsys.readouterr().out)
+    losses = [row["test.loss"]["value"] for row in rows if row["test.loss"]]
+    assert losses == sorted(losses)
+    assert rows[-1]["test.loss"] is None  # the run that diverged
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["report", "nowhere"], "nowhere is not a run folder"),
+        (["table", "nowhere"], "nowhere is not a run folder"),
+        (["table", "RUNS", "--metric", "test.acuracy"], "did you mean 'test.accuracy'"),
+        (["table", "RUNS", "--columns", "rnu"], "did you mean 'run'"),
+        (["table", "RUNS", "--sort", "pape"], "did you mean 'paper'"),
+        (["table", "RUNS", "--format", "latx"], "invalid choice"),
+        (["report", "RUNS", "--formats", "pgn"], "did you mean 'png'"),
+        (["report", "RUNS", "--threshold", "20"], "0.2 means 20 %"),
+        (["report", "RUNS", "--threshold", "nan"], "must be a finite number"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(arguments, said, made_runs, capsys):
+    try:
+        code = main([str(made_runs["methods"]) if part == "RUNS" else part for part in arguments])
+    except SystemExit as stopped:
+        code = stopped.code
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (2, 1)
+    assert said in error

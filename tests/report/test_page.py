@@ -1,0 +1,89 @@
+"""The page's text: complete in itself, and a label is only ever text. What it does is tested in tests/browser."""
+
+import json
+import re
+
+import pytest
+
+from fedtrue.report.page import filled, page
+from fedtrue.report.page_data import Arrays
+from fedtrue.runner.records import find_runs, read_run
+from tests.report.made_runs import learning, write_run
+
+HOSTILE = "</script><script>alert(1)</script><b>\"'&{{data}}"
+
+
+def written(folder, target):
+    return page([read_run(path) for path in find_runs([folder])], target)
+
+
+def without_plotly(text):
+    """The page less Plotly's own source, which holds addresses and words of its own."""
+    return re.sub(r"<script>/\*\*\s*\* plotly\.js.*?</script>", "", text, flags=re.S)
+
+
+def test_what_is_put_in_is_not_looked_through_again():
+    assert filled("{{a}} {{b}}", {"a": "{{b}}", "b": "x"}) == "{{b}} x"
+
+
+def test_equal_arrays_are_kept_once():
+    arrays = Arrays()
+    assert [arrays.place([1.0, 2.0]), arrays.place([1.0]), arrays.place([1.0, 2.0]), arrays.place(None)] == [
+        0,
+        1,
+        0,
+        None,
+    ]
+    assert len(arrays.packed) == 2
+
+
+def test_a_label_is_text_wherever_it_stands(tmp_path):
+    write_run(tmp_path / "runs" / "run", [0.5], label=HOSTILE)
+    text = without_plotly(written(tmp_path / "runs", tmp_path / "report.html"))
+    assert "alert(1)</script>" not in text
+    assert text.count("<script>") == 1  # ours; Plotly's was taken out, the data's has a type
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1]
+    assert json.loads(data)["groups"][0]["name"] == HOSTILE
+
+
+def test_the_page_fetches_nothing(made_runs, tmp_path):
+    text = without_plotly(written(made_runs["methods"], tmp_path / "report.html"))
+    assert "default-src 'none'" in text
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)
+
+
+def test_links_to_configs_are_relative_to_the_report(tmp_path):
+    write_run(tmp_path / "runs" / "a run", [0.5])
+    text = written(tmp_path / "runs", tmp_path / "out" / "report.html")
+    assert 'href="../runs/a%20run/config.toml"' in text
+    assert "[client]" in text  # and the config itself is there for when the folder is not
+
+
+def test_thinning_is_said_on_the_page_and_only_when_it_happened(tmp_path):
+    data = lambda text: json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    write_run(tmp_path / "short" / "run", learning(50, 0.5, 5))
+    write_run(tmp_path / "long" / "run", learning(1500, 0.5, 5))
+    assert data(written(tmp_path / "short", tmp_path / "r.html"))["thinned"] is None
+    assert data(written(tmp_path / "long", tmp_path / "r.html"))["thinned"] == 1000
+
+
+def test_the_same_records_give_the_same_page(made_runs, tmp_path):
+    target = tmp_path / "report.html"
+    assert written(made_runs["sweep"], target) == written(made_runs["sweep"], target)
+
+
+@pytest.mark.parametrize(
+    "part", ["Beside the paper", "57.68", 'scope="row"', 'scope="col"', "<figcaption", 'lang="en"']
+)
+def test_the_page_has(part, made_runs, tmp_path):
+    assert part in without_plotly(written(made_runs["methods"], tmp_path / "report.html"))
+
+
+def test_runs_without_a_paper_have_no_section_for_it(made_runs, tmp_path):
+    assert "Beside the paper" not in without_plotly(written(made_runs["sweep"], tmp_path / "report.html"))
+
+
+def test_a_run_that_has_only_begun_is_shown_among_others(tmp_path):
+    write_run(tmp_path / "runs" / "a", [0.5])
+    write_run(tmp_path / "runs" / "b", [], status="running", correction="none")
+    assert "running" in without_plotly(written(tmp_path / "runs", tmp_path / "report.html"))

@@ -1,0 +1,110 @@
+"""Tables: what their cells say, and what each format must escape."""
+
+import csv
+import io
+
+import pytest
+from pytest import approx
+
+from fedtrue.report.settings import group
+from fedtrue.report.table_formats import as_records, in_latex, to_csv, to_latex, to_markdown
+from fedtrue.report.tables import bytes_text, duration_text, table_of
+from fedtrue.runner.records import find_runs, read_run
+from tests.report.made_runs import write_run
+
+
+@pytest.fixture
+def two_methods(tmp_path):
+    """client SGD under seeds 0 and 1 (0.50 and 0.52; the paper has 50), client Adam under seed 0 (0.6)."""
+    sgd, adam = ({"name": name, "learning_rate": 0.1} for name in ("sgd", "adam"))
+    write_run(tmp_path / "a0", [0.50], label="client SGD", paper=50.0, client=sgd)
+    write_run(tmp_path / "a1", [0.52], label="client SGD", paper=50.0, client=sgd, seed=1)
+    write_run(tmp_path / "b0", [0.60], label="client Adam", client=adam)
+    return group([read_run(path) for path in find_runs([tmp_path])])
+
+
+def test_seeds_are_averaged_and_the_papers_number_stands_beside_ours(two_methods):
+    rows = as_records(table_of(two_methods))
+    assert rows[0]["test.accuracy"] == {"value": approx(0.51), "deviation": approx(0.02 / 2**0.5), "seeds": 2}
+    assert rows[0]["difference"] == approx(1.0)  # 100 · 0.51 − 50, in percent as the paper prints
+    assert (rows[1]["paper"], rows[1]["difference"]) == (None, None)
+    assert [column.key for column in table_of(two_methods).columns] == [
+        *("run", "client.name", "seed", "test.accuracy", "best.test.accuracy", "paper", "difference"),
+        *("rounds_done", "bytes", "seconds"),
+    ]
+
+
+def test_the_papers_number_is_not_set_beside_another_metric(two_methods):
+    assert "paper" not in [column.key for column in table_of(two_methods, "train.loss").columns]
+
+
+def test_markdown_has_a_row_a_group(two_methods):
+    assert to_markdown(table_of(two_methods, columns=["run", "client.name", "test.accuracy", "paper"])) == (
+        "| run | client | test accuracy, last 100 rounds (%) | paper |\n"
+        "|---|---|--:|--:|\n"
+        "| client SGD | sgd | 51.00 ± 1.41 | 50.00 |\n"
+        "| client Adam | adam | 60.00 | – |\n"
+    )
+
+
+def test_csv_has_raw_numbers_and_the_deviation_in_a_column_of_its_own(two_methods):
+    rows = list(csv.DictReader(io.StringIO(to_csv(table_of(two_methods, columns=["run", "test.accuracy"])))))
+    assert float(rows[0]["test.accuracy"]) == approx(0.51)
+    assert float(rows[0]["test.accuracy.deviation"]) == approx(0.02 / 2**0.5)
+    assert rows[1] == {"run": "client Adam", "test.accuracy": "0.6", "test.accuracy.deviation": ""}
+
+
+def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
+    by = lambda key: [each.name for each in table_of(two_methods, sort=key).groups]
+    assert by("test.accuracy") == ["client Adam", "client SGD"]
+    assert by("paper") == ["client SGD", "client Adam"]
+    assert by("client.name") == ["client Adam", "client SGD"]
+
+
+def test_an_unknown_column_is_refused_with_the_nearest(two_methods):
+    with pytest.raises(ValueError, match=r"did you mean 'client\.name'"):
+        table_of(two_methods, columns=["client.nam"])
+
+
+def test_a_diverged_and_a_running_run_are_said_to_be_so(made_runs):
+    rows = as_records(table_of(group([read_run(path) for path in find_runs([made_runs["methods"]])])))
+    states = {row["run"]: (row["status"], row["test.accuracy"] is None) for row in rows}
+    assert states["client Adam, rate 10"] == ("diverged", True)
+    assert states["client Yogi + joint correction"] == ("running", False)
+
+
+def test_latex_reads_every_special_character_as_itself():
+    assert in_latex(r"a_b & 5% of $x$ #1 {y} ~ ^ \z") == (
+        r"a\_b \& 5\% of \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z"
+    )
+    assert in_latex("57.1 ± 0.2, −1, –") == r"57.1 $\pm$ 0.2, $-$1, --"
+
+
+def test_latex_is_a_tabular_with_as_many_cells_as_columns(two_methods):
+    lines = to_latex(table_of(two_methods, columns=["run", "test.accuracy"])).splitlines()
+    assert lines[0] == r"\begin{tabular}{lr}"
+    assert lines[4] == r"  client SGD & 51.00 $\pm$ 1.41 \\"
+    assert lines[-1] == r"\end{tabular}"
+
+
+def test_a_label_cannot_break_out_of_a_markdown_cell(tmp_path):
+    run = write_run(tmp_path / "run", [0.5], label="a | b\n<script> *c*")
+    text = to_markdown(table_of(group([read_run(run)]), columns=["run"]))
+    assert text.splitlines()[2] == r"| a \| b &lt;script&gt; \*c\* |"
+
+
+def test_the_same_records_give_the_same_bytes(made_runs):
+    write = lambda: to_csv(table_of(group([read_run(path) for path in find_runs([made_runs["sweep"]])])))
+    assert write() == write()
+
+
+@pytest.mark.parametrize(
+    "count, text", [(0, "–"), (999, "999 B"), (1000, "1 kB"), (1.234e9, "1.23 GB"), (5e15, "5 PB")]
+)
+def test_bytes_are_written_in_powers_of_a_thousand(count, text):
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize("seconds, text", [(1.234, "1.23 s"), (60, "1 min 0 s"), (3661, "1 h 1 min")])
+def test_durations_are_written_as_people_say_them(seconds, text):
+    assert duration_text(seconds) == text

@@ -1,0 +1,79 @@
+"""Small runs into folders, and what they leave as far as two equal runs leave the same: all but the seconds."""
+
+import json
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import fedtrue as ft
+from fedtrue.engine.capacity import message_bytes
+from fedtrue.engine.simulation import Simulation
+from fedtrue.precision import float64
+from fedtrue.runner.journal import Journal
+from fedtrue.runner.pauses import Pauses
+from fedtrue.runner.records import METRICS, MODEL, SUMMARY, read_lines
+from fedtrue.runner.stop import Stop
+from fedtrue.runner.train import run_rounds
+
+ROUNDS, EVERY = 9, 4  # checkpoints after rounds 4, 8 and 9
+FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles soonest
+RNG = np.random.default_rng(0)
+
+
+def left_by(folder):
+    """(weights as bytes, lines, summary) of a run that has ended, without the seconds."""
+    summary = json.loads((folder / SUMMARY).read_text())
+    summary["totals"].pop("seconds")
+    return (folder / MODEL).read_bytes(), lines_of(folder), summary
+
+
+def lines_of(folder):
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(folder / METRICS)]
+
+
+def quadratic():
+    """float64, five clients."""
+    return ft.tasks.quadratic(1.0 + 9.0 * RNG.random((5, 3)), RNG.normal(size=(5, 3)))
+
+
+def stopping_after(done, signal_number=15):
+    """(stop, after): someone asks for the end while round `done` is reported."""
+    stop = Stop()
+
+    def after(now):
+        stop.signal = signal_number if now >= done else 0
+
+    return stop, after
+
+
+class Runs:
+    """A task by a method, compiled once, run into as many folders as wanted."""
+
+    def __init__(self, task, method, **settings):
+        self.task, self.method = task, method
+        with float64(task.float64):
+            self.simulation = Simulation(task, method, **settings)
+
+    def into(self, folder, stop_after=None, after=lambda done: None, tensorboard=False):
+        folder.mkdir(exist_ok=True)
+        stop, after = stopping_after(stop_after) if stop_after else (Stop(), after)
+        pauses = Pauses(ROUNDS, evaluate_every=5, checkpoint_every=EVERY)
+        with float64(self.task.float64):
+            journal = Journal(folder, len(self.task.train), message_bytes(self.method, self.task), tensorboard)
+            return run_rounds(self.simulation, [journal], pauses, stop, after, lambda line: None)[0]
+
+
+@contextmanager
+def small_disk(path, size="1m"):
+    """A file system of its own that can be full; a test that gets none skips."""
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this needs the right to mount a small tmpfs")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)

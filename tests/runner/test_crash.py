@@ -1,0 +1,176 @@
+"""A run survives what happens to processes and disks: killed at any moment, inside a write too, or out of room."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from run_folders import FEW, Runs, left_by, lines_of, quadratic, small_disk
+
+import fedtrue as ft
+from fedtrue.cli import main
+from fedtrue.runner import checkpoint
+from fedtrue.runner.records import METRICS, Appender, read_lines
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+# Trains into a folder; at the so-manieth call of a function it dies by a real SIGKILL, the work half done.
+DRIVER = """
+import os, signal, sys
+from contextlib import suppress
+import numpy as np
+import fedtrue as ft
+from fedtrue.runner import records
+
+folder, where, at, every = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def dying(function, half):
+    calls = 0
+    def called(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            half(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+    return called
+
+def half_a_file(descriptor):
+    if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".part"):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+
+def half_the_lines(appender, lines):
+    text = "".join(map(records.as_json, lines)).encode()
+    appender._file.write(text[: len(text) // 2])
+
+if where == "fsync":
+    os.fsync = dying(os.fsync, half_a_file)
+elif where == "append":
+    records.Appender.append = dying(records.Appender.append, half_the_lines)
+elif where in ("replace", "unlink"):
+    setattr(os, where, dying(getattr(os, where), lambda *paths: None))
+
+random = np.random.default_rng(0)
+task = ft.tasks.quadratic(1 + random.random((5, 3)), random.normal(size=(5, 3)))
+method = ft.fedopt(ft.client.adam(0.01), ft.server.adam(0.01), client_state="inherit")
+say = lambda done, rounds, metrics: print(done, flush=True)
+ft.train(task, method, rounds=2000, cohort=2, lanes=1, local_steps=2, out=folder, resume=True, checkpoint_every=every,
+         progress=say)
+"""
+KILLS = ["fsync"] * 6 + ["append"] * 4 + ["replace"] * 4 + ["unlink"] * 2 + ["any moment"] * 4  # twenty
+SELDOM = 1000  # checkpoints for runs that nobody kills
+
+
+def started(*arguments):
+    """A process of its own."""
+    return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def driven(folder, where="nowhere", at=0, every=SELDOM):
+    return started("-c", DRIVER, str(folder), where, str(at), str(every))
+
+
+def killed(process, delay):
+    """From outside, so long after its first round."""
+    assert process.stdout.readline().strip()
+    time.sleep(delay)
+    process.kill()
+
+
+def test_a_run_killed_twenty_times_also_inside_writes_ends_as_if_nothing_had_happened(tmp_path):
+    whole, folder, random = tmp_path / "whole", tmp_path / "killed", np.random.default_rng(1)
+    reference = driven(whole)
+    assert reference.communicate()[1] == ""
+    partial_files = torn_lines = 0
+    for where in random.permutation(KILLS):
+        process = driven(folder, where, random.integers(1, 15), every=5)
+        if where == "any moment":
+            killed(process, random.uniform(0, 0.2))
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode == -signal.SIGKILL, (where, said)
+        complaints = []
+        found = checkpoint.newest(folder / "checkpoints", complaints.append)
+        lines = read_lines(folder / METRICS)
+        assert complaints == []  # what a kill leaves is never a damaged checkpoint, only none
+        assert [line["round"] for line in lines] == list(range(len(lines)))
+        assert (found.round if found else 0) <= len(lines)
+        partial_files += len(list(folder.rglob("*.part")))
+        torn_lines += not (folder / METRICS).read_bytes().endswith(b"\n")
+    assert partial_files >= 3  # they were inside writes
+    assert torn_lines >= 1
+    final = driven(folder)
+    assert final.communicate()[1] == ""
+    assert left_by(folder) == left_by(whole)
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+def fill(disk, pages_left):
+    """All of it, but for a few pages."""
+    with (disk / "ballast").open("ab", buffering=0) as ballast:
+        try:
+            while True:
+                ballast.write(bytes(4096))
+        except OSError:
+            ballast.truncate(ballast.tell() // 4096 * 4096 - 4096 * pages_left)
+
+
+def test_lines_that_do_not_fit_on_the_disk_leave_nothing_of_themselves(tmp_path):
+    """The system takes the part that fits and says so by a number, not by an error."""
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        appender, written = Appender(disk / METRICS, 0), 0
+        with pytest.raises(OSError, match=r"No space left on device.*metrics\.jsonl"):
+            for written in range(10_000):
+                appender.append([{"round": 2 * written, "loss": 0.5}, {"round": 2 * written + 1, "loss": 0.25}])
+        assert [line["round"] for line in appender.lines] == list(range(2 * written))
+        assert (disk / METRICS).read_bytes().endswith(b"\n")
+        assert read_lines(disk / METRICS) == appender.lines
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return Runs(quadratic(), ft.fedopt(ft.client.adam(0.05), client_state="inherit"), **FEW)
+
+
+@pytest.mark.parametrize("pages", [0, 1])
+def test_a_disk_that_fills_up_under_way_leaves_the_checkpoint_before_and_the_run_goes_on_when_there_is_room(
+    pages, runs, tmp_path
+):
+    """Without a free page the arrays cannot be written; with one they can, and the facts that make them good cannot."""
+    runs.into(tmp_path / "whole")
+    with small_disk(tmp_path / "disk") as disk:
+        with pytest.raises(OSError, match="No space left on device"):
+            runs.into(disk / "run", after=lambda done: fill(disk, pages) if done == 5 else None)
+        complaints = []
+        assert checkpoint.newest(disk / "run" / "checkpoints", complaints.append).round == 4
+        assert complaints == []
+        assert not list(disk.rglob("*.part"))
+        (disk / "ballast").unlink()
+        runs.into(disk / "run")
+        assert left_by(disk / "run") == left_by(tmp_path / "whole")
+
+
+def test_a_process_without_room_ends_with_one_line_that_names_the_cure_and_resumes_once_there_is_room(tmp_path, capsys):
+    run = ["run", "quadratic", "--rounds", "2500", "--lanes", "1", "--checkpoint-every", "100"]
+    assert main([*run, "--out", str(tmp_path / "whole")]) == 0
+    with small_disk(tmp_path / "disk", "256k") as disk:  # a line has about 200 bytes, the run 2,500 lines
+        process = started("-m", "fedtrue", *run, "--out", str(disk / "run"))
+        said = process.communicate(timeout=120)[1].splitlines()[1:]  # after the line about lanes
+        assert (process.returncode, len(said)) == (2, 1)
+        assert said[0].startswith(f"fedtrue: No space left on device, writing {disk / 'run'}")
+        assert said[0].endswith(f": make room, then go on with `fedtrue resume {disk / 'run'}`")
+        reached = checkpoint.newest(disk / "run" / "checkpoints", pytest.fail).round
+        assert 100 <= reached <= len(lines_of(disk / "run")) < 2500
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        assert main(["resume", str(disk / "run")]) == 0
+        assert left_by(disk / "run") == left_by(tmp_path / "whole")
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path, capsys):
+    with small_disk(tmp_path / "disk") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert main(["run", "quadratic", "--rounds", "1", "--out", str(disk / "run")]) == 2
+        assert capsys.readouterr().err == f"fedtrue: [Errno 30] Read-only file system: '{disk / 'run'}'\n"

@@ -1,0 +1,282 @@
+"""Diagnosis agrees with the closed forms, with the theory's own measurements, and with the round that comes next."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedtrue as ft
+from fedtrue.algorithm.methods import METHODS
+from fedtrue.cli import build_parser, main
+from fedtrue.engine.program import initial_state
+from fedtrue.precision import float64
+from fedtrue.runner import checkpoint, folder
+from fedtrue.runner.config import Part, RunConfig
+from fedtrue.runner.diagnosis import CLIENTS, ORDERS, judge, measure
+from fedtrue.runner.records import METRICS, read_lines
+from fedtrue.theory import cohort_bias, measured_fixed_point, pseudo_gradient, shrinkage
+
+HESSIANS = np.array([[1.0, 30.0], [20.0, 1.0], [4.0, 4.0]])
+MINIMA = np.array([[2.0, 1.0], [-1.0, -2.0], [0.0, 3.0]])
+STEPS = np.array([2, 30, 5])
+X = np.array([1.0, -0.5])
+RATE = 1e-3
+
+
+def quadratic_run(correction="none", client="sgd", start=X, rate=RATE, options=None, client_options=None, **settings):
+    """A run of three quadratics, at its start."""
+    problem = {"hessians": HESSIANS.tolist(), "minima": MINIMA.tolist(), "start": np.asarray(start).tolist()}
+    return RunConfig(
+        "quadratic",
+        task_options={**problem, **(options or {})},
+        client=Part(client, {"learning_rate": rate, **(client_options or {})}),
+        correction=correction,
+        **{"local_steps": STEPS.tolist(), **settings},
+    )
+
+
+def diagnosed(path, config, **how):
+    """The diagnosis of a run whose only checkpoint is its start."""
+    task = config.load_task()
+    method = config.build_method(task)
+    folder.make(path, config.settings())
+    with float64(task.float64):
+        state = initial_state(method, task.loss, task.init(jax.random.key(config.seed)), len(task.train))
+        checkpoint.save(path / "checkpoints", 0, jax.tree.map(np.asarray, state), np.arange(0))
+    return measure(path, **{"orders": 1, **how})
+
+
+def fixed_point(config):
+    """The same run, at its method's fixed point."""
+    task = config.load_task()
+    found = measured_fixed_point(task, config.build_method(task), config.local_steps).params
+    return replace(config, task_options={**config.task_options, "start": found.tolist()})
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_client_sgd_on_quadratics_is_the_closed_form(tmp_path):
+    w, gamma = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.5, 2.0])
+    config = quadratic_run(options={"weights": w.tolist()}, rate_multipliers=gamma.tolist())
+    found = diagnosed(tmp_path / "run", config)
+    g = HESSIANS * (X - MINIMA)  # ∇F_i = H_i (x − x_i*)
+    moved = w @ ((1 - (1 - RATE * gamma[:, None] * HESSIANS) ** STEPS[:, None]) * (X - MINIMA))  # Σ w (I − K)(x − x*)
+    n = gamma * STEPS
+    bias = RATE * (w * (n - w @ n)) @ g  # η Σ w (N_i − N̄) ∇F_i
+    truth = RATE * (w @ n) * (w @ g)
+    numbers = found.numbers
+    assert numbers.gradient_norm == pytest.approx(np.linalg.norm(w @ g), rel=1e-12)
+    assert numbers.client_gradient_norm == pytest.approx(np.sqrt(w @ (g**2).sum(axis=1)), rel=1e-12)
+    assert numbers.pseudo_gradient_norm == pytest.approx(np.linalg.norm(moved), rel=1e-10)
+    assert numbers.cosine == pytest.approx(cosine(moved, w @ g), rel=1e-10)
+    assert found.client_weights == pytest.approx(n, rel=1e-12)
+    assert numbers.truth == pytest.approx(np.linalg.norm(truth), rel=1e-12)
+    assert numbers.pieces["bias"].norm == pytest.approx(np.linalg.norm(bias), rel=1e-10)
+    assert numbers.pieces["bias"].along == pytest.approx(bias @ truth / (truth @ truth), rel=1e-10)
+    drift = moved - truth - bias
+    assert numbers.pieces["drift"].norm == pytest.approx(np.linalg.norm(drift), rel=1e-8)
+    assert numbers.pieces["noise"].norm == pytest.approx(0, abs=1e-15)
+    assert numbers.left == pytest.approx(moved @ truth / (truth @ truth), rel=1e-10)
+
+
+def test_the_implicit_weights_of_adagrad_are_the_sums_of_its_preconditioners_at_x(tmp_path):
+    hessians, minima = [[1.0], [2.0], [3.0]], [[0.0], [4.0], [-1.0]]
+    config = quadratic_run("joint", "adagrad", [1.0], options={"hessians": hessians, "minima": minima})
+    found = diagnosed(tmp_path / "run", config)
+    gradients = [1.0, -6.0, 6.0]  # h (x − x*)
+    n = [sum(1 / (np.sqrt(0.1 + k * g**2) + 1e-7) for k in range(1, t + 1)) for g, t in zip(gradients, STEPS)]
+    assert found.client_weights == pytest.approx(n, rel=1e-12)
+    assert found.numbers.truth == pytest.approx(RATE / np.mean(1 / np.array(n)) / 3, rel=1e-12)  # η N̄ ∇F, ∇F = 1/3
+    assert found.numbers.pieces["bias"].norm == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("client", "correction", "trace"),
+    [("adam", "none", "exact"), ("adam", "joint", "paper"), ("adagrad", "local", "exact"), ("yogi", "joint", "exact")],
+)
+def test_everyones_pseudo_gradient_is_the_theorys(tmp_path, client, correction, trace):
+    config = quadratic_run(correction, client, trace=trace, options={"noise": 0.5})
+    task = config.load_task()
+    with float64():
+        expected = jax.jit(pseudo_gradient(task, config.build_method(task), config.local_steps))(jnp.asarray(X), 0)
+    numbers = diagnosed(tmp_path / "run", config).numbers
+    assert numbers.pseudo_gradient_norm == pytest.approx(np.linalg.norm(np.asarray(expected)), rel=1e-10)
+    assert numbers.cosine == pytest.approx(cosine(np.asarray(expected), (HESSIANS * (X - MINIMA)).mean(axis=0)))
+
+
+@pytest.mark.parametrize("client", ["sgd", "adagrad"])
+def test_at_the_fixed_point_of_an_uncorrected_run_the_bias_cancels_the_truth_and_joint_is_named(tmp_path, client):
+    found = diagnosed(tmp_path / "run", fixed_point(quadratic_run("none", client, rate=1e-4)))
+    verdict = judge(found)
+    assert found.numbers.pieces["bias"].along == pytest.approx(-1, abs=0.05)
+    assert found.numbers.left == pytest.approx(0, abs=1e-6)
+    assert verdict.cause == "bias" and verdict.biased
+    assert "non-vanishing bias" in verdict.sentence and "--correction joint" in verdict.sentence
+
+
+def test_at_the_fixed_point_of_the_exact_joint_correction_both_gradients_vanish_and_all_is_well(tmp_path):
+    found = diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "adagrad", rate=1e-5)))
+    numbers, verdict = found.numbers, judge(found)
+    assert numbers.gradient_norm < 0.01 * numbers.client_gradient_norm
+    assert numbers.pseudo_gradient_norm < 1e-9 * numbers.clients_scale
+    assert not verdict.biased and verdict.sentence.startswith("No non-vanishing bias to speak of")
+
+
+def test_what_a_large_client_rate_leaves_is_said_to_vanish_with_it(tmp_path):
+    verdict = judge(diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "sgd", rate=5e-3))))
+    assert verdict.cause == "drift" and not verdict.biased
+    assert verdict.sentence.startswith("No non-vanishing bias") and "--client-rate 0.0005" in verdict.sentence
+
+
+def test_the_papers_trace_is_found_out_and_the_exact_one_named(tmp_path):
+    verdict = judge(diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "adam", trace="paper"))))
+    assert verdict.biased and "--trace exact" in verdict.sentence
+
+
+def test_the_noise_piece_is_the_shrinkage_of_theory(tmp_path):
+    one = {"hessians": [[1.0]] * 2, "minima": [[0.0]] * 2, "noise": 1.0}  # at 1: gradient 1, noise 1
+    config = quadratic_run("local", "adagrad", [1.0], options=one, local_steps=10)
+    piece = diagnosed(tmp_path / "run", config, orders=2000).numbers.pieces["noise"]
+    left = shrinkage(ft.client.adagrad(1.0)).mean_of_ratios  # 0.861
+    assert piece.along == pytest.approx(left - 1, abs=4 * piece.standard_error / RATE)
+    assert piece.standard_error / RATE < 0.01
+
+
+def test_a_lagged_preconditioner_removes_the_noise_piece_of_an_uncorrected_run(tmp_path):
+    at = {"options": {"noise": 20.0}, "start": X}
+    plain, lagged = (
+        diagnosed(
+            tmp_path / str(lagged),
+            quadratic_run("none", "adagrad", client_options={"lagged": lagged, "initial_accumulator": 100.0}, **at),
+            orders=1000,
+        ).numbers.pieces["noise"]
+        for lagged in (False, True)
+    )
+    assert plain.norm > 10 * plain.standard_error
+    assert lagged.norm < 4 * lagged.standard_error
+
+
+def test_noise_to_blame_is_named_with_its_cure(tmp_path):
+    three = {"hessians": [[1.0]] * 3, "minima": [[0.0], [0.0], [6.0]], "noise": 3.0}  # the truth is 2
+    config = quadratic_run("joint", "adagrad", [2.05], options=three, local_steps=10, rate=1e-4)
+    verdict = judge(diagnosed(tmp_path / "run", config, orders=1000))
+    assert verdict.cause == "noise" and verdict.biased and "client.lagged=true" in verdict.sentence
+
+
+def tiny_tags(**settings):
+    """A model of 105 weights on the texts of a few made-up users, at its start."""
+    sizes = {"clients": 4, "words": 20, "tags": 5, "examples_per_client": 12}
+    client = Part("adagrad", {"learning_rate": 0.1})
+    return RunConfig("synthetic_tags", task_options=sizes, client=client, **{"cohort": 4, **settings})
+
+
+def test_with_full_batches_noise_is_nothing_and_with_small_ones_something(tmp_path):
+    full, small = (diagnosed(tmp_path / str(size), tiny_tags(batch_size=size), orders=3).numbers for size in (12, 3))
+    assert full.pieces["noise"].norm < 1e-5 * full.truth
+    assert small.pieces["noise"].norm > 1e-3 * small.truth
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3])
+def test_the_cohort_piece_is_the_theorys_and_nothing_when_everyone_takes_part(tmp_path, cohort):
+    config = quadratic_run("joint", "adagrad", cohort=cohort)
+    task = config.load_task()
+    expected = cohort_bias(task, config.build_method(task), cohort, config.local_steps, at=X)
+    piece = diagnosed(tmp_path / "run", config).numbers.pieces["cohorts"]
+    missing = np.linalg.norm(expected.in_the_mean - expected.everyone)
+    assert piece.norm == pytest.approx(missing, rel=1e-8, abs=1e-15)
+    assert (piece.norm < 1e-15) == (cohort == 3)
+
+
+def test_drawn_cohorts_find_what_all_cohorts_are(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    twelve = {"hessians": rng.uniform(1, 9, (12, 2)).tolist(), "minima": rng.normal(size=(12, 2)).tolist()}
+    config = quadratic_run("joint", "adagrad", options=twelve, local_steps=4, cohort=3)  # 220 cohorts
+    exact = diagnosed(tmp_path / "all", config).numbers.pieces["cohorts"]
+    monkeypatch.setattr("fedtrue.runner.diagnosis.COHORTS", (200, 200))
+    drawn = diagnosed(tmp_path / "drawn", config).numbers.pieces["cohorts"]
+    assert exact.standard_error == 0 < drawn.standard_error
+    assert drawn.norm == pytest.approx(exact.norm, abs=4 * drawn.standard_error)
+
+
+def test_weights_that_are_not_the_objectives_are_found(tmp_path):
+    w = np.array([0.1, 0.1, 0.8])
+    config = quadratic_run("joint", "sgd", options={"weights": w.tolist()}, weighting="uniform")
+    config = fixed_point(replace(config, client=Part("sgd", {"learning_rate": 1e-5})))
+    found = diagnosed(tmp_path / "run", config)
+    assert found.numbers.pieces["weighting"].along == pytest.approx(-1, abs=0.01)
+    assert judge(found).cause == "weighting" and "leave --weighting out" in judge(found).sentence
+
+
+@pytest.mark.parametrize("client_state", ["sync", "inherit"])
+@pytest.mark.parametrize("correction", ["none", "joint"])
+def test_the_pseudo_gradient_is_that_of_the_round_that_comes_next(tmp_path, client_state, correction):
+    method = f"--client adam --client-rate 0.05 --correction {correction} --client-state {client_state}"
+    more = "--local-steps 2,30 --seed 3 --set task_options.noise=0.3 --rounds 4 --checkpoint-every 3"
+    assert main(["run", "quadratic", *method.split(), *more.split(), "--out", str(tmp_path)]) == 0
+    (tmp_path / "checkpoints" / "00000004.json").unlink()  # back to where round 3 began
+    found = measure(tmp_path, orders=1)
+    assert found.round == 3
+    next_round = read_lines(tmp_path / METRICS)[3]
+    assert found.numbers.pseudo_gradient_norm == pytest.approx(next_round["pseudo_gradient_norm"], rel=1e-9)
+
+
+def test_a_network_on_text_is_diagnosed_and_the_command_answers_in_json(tmp_path, capsys):
+    sizes = {"clients": 12, "words": 30, "tags": 6, "examples_per_client": 20}
+    options = [part for name, value in sizes.items() for part in ("--set", f"task_options.{name}={value}")]
+    run = ["run", "synthetic_tags", *options, "--batch-size", "4", "--cohort", "3", "--client-rate", "1"]
+    assert main([*run, "--correction", "none", "--rounds", "3", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", str(tmp_path / "run"), "--clients", "8", "--orders", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["clients"] == {"looked_at": 8, "federation": 12, "dropped": 0}
+    assert answer["true_gradient"]["standard_error"] > 0
+    assert answer["client_weights"]["min"] < 1 < answer["client_weights"]["max"]
+    assert set(answer["pieces"]) == {"weighting", "bias", "noise", "drift", "cohorts"}
+    assert -1 <= answer["pseudo_gradient"]["cosine"] <= 1
+    assert main(["diagnose", str(tmp_path / "run"), "--orders", "2"]) == 0
+    assert answer["sentence"].endswith(".") and "12 of 12 clients" in capsys.readouterr().out
+
+
+def test_too_few_clients_to_tell_are_said_to_be_too_few(tmp_path):
+    rng = np.random.default_rng(1)
+    forty = {"hessians": np.ones((40, 2)).tolist(), "minima": rng.normal(size=(40, 2)).tolist()}
+    start = np.mean(forty["minima"], axis=0)  # the truth
+    config = quadratic_run("none", "sgd", start, options=forty, local_steps=3, cohort=2)
+    found = diagnosed(tmp_path / "run", config, clients=10)
+    assert found.numbers.clients == 10
+    assert "--clients 40" in judge(found).sentence and not judge(found).biased
+    assert "has arrived" in judge(measure(tmp_path / "run", clients=40, orders=1)).sentence
+
+
+def test_every_named_method_has_uncorrected_sgd_clients():
+    task = ft.tasks.quadratic(HESSIANS, MINIMA)
+    plain = ft.fedopt(ft.client.sgd(0.01), correction="none")
+    with float64():
+        expected = jax.jit(pseudo_gradient(task, plain, STEPS.tolist()))(jnp.asarray(X))
+        for method in METHODS.values():
+            handed = jax.jit(pseudo_gradient(task, method(0.01), STEPS.tolist()))(jnp.asarray(X))
+            np.testing.assert_allclose(handed, expected, rtol=1e-12)
+
+
+def test_a_named_method_is_diagnosed_too(tmp_path):
+    found = diagnosed(tmp_path / "run", replace(quadratic_run(), method="fedavg"))
+    assert found.client_weights == pytest.approx(STEPS) and judge(found).cause == "bias"
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_folder_without_a_checkpoint_is_refused_in_one_line(tmp_path, capsys, made):
+    if made:
+        folder.make(tmp_path / "run", quadratic_run().settings())
+    assert main(["diagnose", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and ("has no checkpoint yet" if made else "is not a run folder") in said
+
+
+def test_the_commands_defaults_are_the_functions():
+    options = build_parser().parse_args(["diagnose", "RUN"])
+    assert (options.clients, options.orders) == (CLIENTS, ORDERS)

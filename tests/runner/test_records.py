@@ -1,0 +1,170 @@
+"""Records: one line a round, appended and never changed; a torn last line is no loss but its own."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+from run_folders import FEW, ROUNDS, Runs, lines_of, quadratic
+
+import fedtrue as ft
+from fedtrue.runner.records import (
+    METRICS,
+    SUMMARY,
+    Appender,
+    as_json,
+    columns,
+    evaluations,
+    find_runs,
+    read_lines,
+    read_run,
+    summarise,
+)
+
+
+def line(number, **entries):
+    return {"round": number, "loss": 1.0 / (number + 1), "clients": 2, "cohort": [0, 1], "seconds": 0.1, **entries}
+
+
+def written(path, lines):
+    appender = Appender(path, 0)
+    appender.append(lines)
+    appender.close()
+
+
+def test_lines_read_back_are_the_lines_written_to_the_last_bit(tmp_path):
+    lines = [line(number, norm=float(np.nextafter(0.1 * number, 1))) for number in range(50)]
+    written(tmp_path / METRICS, lines)
+    assert read_lines(tmp_path / METRICS) == lines
+
+
+def test_a_number_that_is_not_finite_is_null_in_the_file_and_nan_in_the_columns(tmp_path):
+    written(tmp_path / METRICS, [line(0, loss=math.inf), line(1, evaluation={"test": {"loss": math.nan}})])
+    found = read_lines(tmp_path / METRICS)
+    assert found[0]["loss"] is None
+    assert np.isnan(columns(found)["loss"][0])
+    assert np.isnan(evaluations(found)["test"]["loss"][1][0])
+
+
+def test_wherever_a_crash_tears_the_file_all_whole_lines_are_read(tmp_path):
+    path, lines = tmp_path / METRICS, [line(number) for number in range(3)]
+    written(path, lines)
+    text = path.read_bytes()
+    ends = [len("".join(map(as_json, lines[:count]))) - 1 for count in (1, 2, 3)]  # where a line is whole
+    for length in range(len(text) + 1):
+        path.write_bytes(text[:length])
+        assert read_lines(path) == lines[: sum(length >= end for end in ends)]
+
+
+def test_appending_after_a_torn_line_leaves_no_trace_of_it(tmp_path):
+    path = tmp_path / METRICS
+    written(path, [line(0), line(1)])
+    path.write_bytes(path.read_bytes()[:-9])
+    appender = Appender(path, 1)
+    appender.append([line(1), line(2)])
+    assert read_lines(path) == [line(0), line(1), line(2)]
+
+
+def test_lines_beyond_the_checkpoint_are_cut_off_and_the_rest_is_not_rewritten(tmp_path):
+    path = tmp_path / METRICS
+    written(path, [line(number) for number in range(5)])
+    before = path.stat().st_ino
+    assert len(Appender(path, 5).lines) == 5
+    assert path.stat().st_ino == before
+    assert Appender(path, 3).lines == read_lines(path) == [line(0), line(1), line(2)]
+
+
+def test_a_line_that_is_torn_elsewhere_than_at_the_end_is_refused_with_its_number(tmp_path):
+    (tmp_path / METRICS).write_text('{"round":0}\n{"rou\n{"round":2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON: the file was changed after it was writ"):
+        read_lines(tmp_path / METRICS)
+
+
+def test_packed_records_read_as_plain_ones(tmp_path):
+    written(tmp_path / METRICS, [line(0), line(1)])
+    plain = tmp_path / METRICS
+    plain.with_name(METRICS + ".gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert read_lines(plain) == [line(0), line(1)]
+
+
+# --- the summary ------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_averages_the_last_hundred_rounds_as_the_paper_selects():
+    lines = [line(number, loss=float(number), accuracy=number / 150) for number in range(150)]
+    found = summarise(lines, "finished")
+    assert found["last_100"]["train"]["loss"] == 99.5  # the mean of 50 … 149
+    assert found["final"]["train"]["loss"] == 149.0
+    assert found["best"]["train"]["loss"] == {"value": 0.0, "round": 0}  # the lowest loss
+    assert found["best"]["train"]["accuracy"] == {"value": 149 / 150, "round": 149}  # the highest accuracy
+    assert found["totals"]["seconds"] == pytest.approx(15.0)  # 150 × 0.1
+
+
+def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
+    evaluated = {9: 0.9, 99: 0.2, 149: 0.4}
+    lines = [
+        line(number, **({"evaluation": {"test": {"accuracy": evaluated[number]}}} if number in evaluated else {}))
+        for number in range(150)
+    ]
+    found = summarise(lines, "finished")
+    assert found["last_100"]["test"]["accuracy"] == pytest.approx(
+        0.3
+    )  # (0.2 + 0.4) / 2; round 9 is before the last 100
+    assert found["best"]["test"]["accuracy"] == {"value": 0.9, "round": 9}
+    assert found["final"]["test"]["accuracy"] == 0.4
+
+
+def test_a_skipped_round_has_no_loss_and_does_not_enter_the_mean():
+    lines = [line(0, loss=2.0), line(1, loss=math.nan, clients=0), line(2, loss=4.0)]
+    found = summarise(lines, "finished")
+    assert found["last_100"]["train"]["loss"] == 3.0  # (2 + 4) / 2
+    assert (found["rounds"], found["totals"]["skipped_rounds"]) == (3, 1)
+
+
+def test_a_run_of_no_rounds_has_a_summary():
+    assert summarise([], "finished")["rounds"] == 0
+
+
+# --- a run's own ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "sgd"
+    Runs(quadratic(), ft.fedopt(ft.client.sgd(0.05), correction="none"), **FEW).into(path)
+    (path / "config.toml").write_text('label = "plain"\n[origin]\nversion = "1"\n')
+    return path
+
+
+def test_every_round_has_a_line_with_cohort_steps_dropped_clients_norm_bytes_and_seconds(folder):
+    lines = read_lines(folder / METRICS)
+    assert [entry["round"] for entry in lines] == list(range(ROUNDS))
+    for entry in lines:
+        assert len(set(entry["cohort"])) == 2  # of five clients, drawn without replacement
+        assert (entry["clients"], entry["dropped"], entry["idle_steps"]) == (2, 0, 0)
+        assert entry["steps"] == 2 * 3  # two clients, three steps each
+        assert entry["bytes_up"] == entry["bytes_down"] == 2 * 3 * 8  # two clients, three weights, eight bytes
+        assert entry["seconds"] > 0
+        assert np.isfinite([entry["loss"], entry["pseudo_gradient_norm"]]).all()
+    totals = json.loads((folder / SUMMARY).read_text())["totals"]
+    assert (totals["steps"], totals["bytes_up"]) == (6 * ROUNDS, 48 * ROUNDS)
+
+
+def test_a_run_folder_is_read_with_its_label_origin_records_and_summary(folder):
+    run = read_run(folder)
+    assert (run.name, run.origin, run.config) == ("plain", {"version": "1"}, {"label": "plain"})
+    assert run.rounds["cohort"].shape == (ROUNDS, 2)
+    assert list(run.rounds["loss"]) == [entry["loss"] for entry in lines_of(folder)]
+    assert run.summary == json.loads((folder / SUMMARY).read_text())
+
+
+def test_run_folders_are_found_at_any_depth_each_once(tmp_path):
+    for name in ("a/b", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.toml").write_text("")
+    assert find_runs([tmp_path, tmp_path / "c"]) == [tmp_path / "a/b", tmp_path / "c"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="is not a run folder and holds none: fedtrue run TASK --out"):
+        find_runs([tmp_path / "empty"])

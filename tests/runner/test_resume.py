@@ -1,0 +1,220 @@
+"""A run that was stopped and resumed is the run that was not."""
+
+import json
+import tomllib
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_folders import FEW, ROUNDS, Runs, left_by, lines_of, quadratic, stopping_after
+
+import fedtrue as ft
+from fedtrue.algorithm.methods import METHODS
+from fedtrue.cli import main
+from fedtrue.runner.stop import Stopped
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+STOP_AFTER = 6
+RNG = np.random.default_rng(0)
+
+
+def classification():
+    """float32, weights as a tree, six clients of different sizes, shuffled batches, a test set."""
+    client = lambda examples: {
+        "x": RNG.normal(size=(examples, 4)).astype(np.float32),
+        "y": RNG.integers(0, 3, examples),
+    }
+
+    def loss(params, example):
+        logits = example["x"] @ params["w"] + params["b"]
+        return jax.nn.logsumexp(logits) - logits[example["y"]]
+
+    return ft.tasks.from_arrays(
+        [client(examples) for examples in (3, 5, 8, 9, 12, 7)],
+        init=lambda key: {"w": 0.1 * jax.random.normal(key, (4, 3)), "b": jnp.zeros(3)},
+        loss=loss,
+        batch_size=4,
+        test=[client(6)],
+    )
+
+
+def assert_resumed_is_uninterrupted(runs, path):
+    runs.into(path / "whole")
+    with pytest.raises(Stopped):
+        runs.into(path / "parts", STOP_AFTER)
+    assert len(lines_of(path / "parts")) in range(STOP_AFTER, ROUNDS)  # it did stop under way
+    runs.into(path / "parts")
+    assert left_by(path / "parts") == left_by(path / "whole")
+
+
+SLOW = pytest.mark.slow
+CLIENTS = {  # every client and server optimizer once
+    ("restart", "none"): (ft.client.sgd(0.05), ft.server.sgd(1.0)),
+    ("restart", "local"): (ft.client.yogi(0.05), ft.server.adagrad(0.1)),
+    ("restart", "joint"): (ft.client.adam(0.05), ft.server.momentum(0.5)),
+    ("sync", "none"): (ft.client.adabelief(0.05), ft.server.adam(0.1)),
+    ("sync", "local"): (ft.client.rmsprop(0.05), ft.server.yogi(0.1)),
+    ("sync", "joint"): (ft.client.momentum(0.05, nesterov=True), ft.server.sgd(1.0)),
+    ("inherit", "none"): (ft.client.adam(0.05), ft.server.momentum(0.5)),
+    ("inherit", "local"): (ft.client.amsgrad(0.05), ft.server.adam(0.1)),
+    ("inherit", "joint"): (ft.client.adagrad(0.05, lagged=True), ft.server.yogi(0.1)),
+}
+
+
+@pytest.mark.parametrize("state, correction", CLIENTS)
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit_whatever_state_and_correction(
+    state, correction, tmp_path
+):
+    client, server = CLIENTS[state, correction]
+    method = ft.fedopt(client, server, correction, client_state=state)
+    assert_resumed_is_uninterrupted(Runs(quadratic(), method, **FEW), tmp_path)
+
+
+@pytest.mark.parametrize("state", ["inherit", pytest.param("restart", marks=SLOW), pytest.param("sync", marks=SLOW)])
+def test_so_it_does_in_float32_with_shuffled_batches_a_tree_of_weights_and_momentum_on_both_sides(state, tmp_path):
+    method = ft.fedopt(ft.client.adam(0.05), ft.server.adam(0.1), client_state=state)
+    assert_resumed_is_uninterrupted(Runs(replace(classification(), test=None), method, cohort=3, lanes=1), tmp_path)
+
+
+@SLOW  # client SGD and every server optimizer are above
+@pytest.mark.parametrize("name", METHODS)
+def test_so_does_every_named_method(name, tmp_path):
+    method = METHODS[name](client_rate=0.05)
+    assert_resumed_is_uninterrupted(Runs(quadratic(), method, **FEW), tmp_path)
+
+
+def test_a_run_may_be_stopped_after_every_dispatch(tmp_path):
+    runs = Runs(quadratic(), ft.fedopt(*CLIENTS["inherit", "none"], "none", client_state="inherit"), **FEW)
+    runs.into(tmp_path / "whole")
+    stops = 0
+    while not (tmp_path / "parts" / "summary.json").exists():
+        try:
+            runs.into(tmp_path / "parts", stop_after=1)
+        except Stopped:
+            stops += 1
+    assert stops >= ROUNDS // 2  # the first dispatch of every process is one round
+    runs.into(tmp_path / "parts")
+    assert left_by(tmp_path / "parts") == left_by(tmp_path / "whole")
+
+
+def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_path):
+    arguments = {"rounds": 6, "local_steps": 2, "lanes": 1, "evaluate_every": 1}
+    task, method = classification(), ft.fedopt(ft.client.adagrad(0.1))
+    whole = ft.train(task, method, **arguments)
+    stop, after = stopping_after(3)
+    progress = lambda done, rounds, metrics: after(done)
+    with pytest.raises(Stopped, match=r"stopped after round 3: go on with `fedtrue resume .*parts`") as stopped:
+        ft.train(task, method, **arguments, out=tmp_path / "parts", stop=stop, progress=progress)
+    assert stopped.value.exit_code == 128 + 15
+    parts = ft.train(task, method, **arguments, out=tmp_path / "parts", resume=True)
+    jax.tree.map(np.testing.assert_array_equal, parts.params, whole.params)
+    assert parts.evaluations == whole.evaluations
+    for name in set(whole.history) - {"seconds"}:
+        np.testing.assert_array_equal(parts.history[name], whole.history[name])
+
+
+def test_without_a_folder_stopping_says_that_nothing_was_kept():
+    stop, after = stopping_after(1)
+    with pytest.raises(Stopped, match="nothing was kept, as no --out was given"):
+        progress = lambda done, rounds, metrics: after(done)
+        ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=5, stop=stop, progress=progress)
+
+
+def exploding(params, example):
+    return example["slope"] * params
+
+
+@pytest.mark.filterwarnings("ignore:round")
+@pytest.mark.parametrize("dispatch", [1, 3, 400])
+def test_a_run_that_is_given_up_ends_at_the_same_round_wherever_dispatches_end(dispatch, tmp_path):
+    """Ten rounds in a row without a client left; a clock must not decide how many lines that makes."""
+    task = ft.tasks.from_arrays([{"slope": np.array([np.inf])}], lambda key: jnp.zeros(()), exploding)
+    result = ft.train(task, ft.fedopt(ft.client.sgd(0.5)), rounds=500, out=tmp_path / "run", checkpoint_every=dispatch)
+    assert (len(lines_of(tmp_path / "run")), result.summary["status"]) == (10, "diverged")
+    assert result.summary["totals"]["skipped_rounds"] == 10
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+QUADRATIC = ["run", "quadratic", "--client", "adam", "--client-state", "inherit", "--rounds", "30", "--seed", "3"]
+QUADRATIC += ["--lanes", "1"]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run from the command line, to its end."""
+    folder = tmp_path_factory.mktemp("runs") / "ended"
+    assert main([*QUADRATIC, "--set", "task_options.noise=0.5", "--checkpoint-every", "10", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_the_config_of_a_run_folder_reproduces_the_run_bit_for_bit(ended, tmp_path):
+    assert main(["run", str(ended / "config.toml"), "--out", str(tmp_path / "again")]) == 0
+    assert left_by(tmp_path / "again") == left_by(ended)
+
+
+def test_a_run_without_a_checkpoint_starts_from_its_config(ended, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_bytes((ended / "config.toml").read_bytes())
+    (folder / "metrics.jsonl").write_bytes((ended / "metrics.jsonl").read_bytes()[:1000])  # it died in round 5
+    assert main(["resume", str(folder)]) == 0
+    assert left_by(folder) == left_by(ended)
+
+
+def test_resuming_a_run_that_has_ended_says_so_and_changes_nothing(ended, capsys):
+    before = {path: path.stat().st_mtime_ns for path in ended.rglob("*")}
+    assert main(["resume", str(ended)]) == 0
+    assert "has ended already, after 30 rounds: nothing to do" in " ".join(capsys.readouterr().out.split())
+    assert {path: path.stat().st_mtime_ns for path in ended.rglob("*")} == before
+
+
+def refused(arguments, capsys):
+    """The one line said on exit code 2."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 or line.startswith("lanes: "), line
+    return line
+
+
+def test_a_folder_that_holds_a_run_is_not_written_by_another(ended, capsys):
+    before = left_by(ended), (ended / "config.toml").read_bytes()
+    assert f"{ended} holds a run already: go on with" in refused([*QUADRATIC, "--out", str(ended)], capsys)
+    assert (left_by(ended), (ended / "config.toml").read_bytes()) == before
+
+
+def test_a_folder_that_is_no_run_is_not_resumed(tmp_path, capsys):
+    assert "is not a run folder: fedtrue run TASK --out" in refused(["resume", str(tmp_path)], capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_from_python_is_not_resumed_by_the_command_line(tmp_path, capsys):
+    ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=1, out=tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    said = refused(["resume", str(tmp_path / "run")], capsys)
+    assert "was written by a Python program: run that again, with ft.train(…, resume=True)" in said
+
+
+def test_the_origin_names_version_commit_devices_packages_and_command(ended):
+    origin = tomllib.loads((ended / "config.toml").read_text())["origin"]
+    assert origin["version"] == ft.__version__
+    assert origin["packages"]["jax"] == jax.__version__
+    assert origin["devices"] == [f"{d.platform}:{d.device_kind}" for d in jax.local_devices()]
+    assert set(origin) >= {"commit", "command", "python", "started"}
+
+
+def test_every_choice_left_open_is_spelled_out_in_the_config(ended):
+    config = tomllib.loads((ended / "config.toml").read_text())
+    assert config["client"]["learning_rate"] == 0.01  # the quadratic's recommended rate
+    assert config["client"]["beta2"] == 0.999
+    assert (config["batch_size"], config["local_epochs"], config["precision"]) == (1, 1, "float32")
+    assert config["task_options"] == {"noise": 0.5}
+
+
+def test_the_bytes_of_a_round_are_those_of_the_method(ended):
+    """Two clients, two weights of 8 bytes: down the weights; up, jointly corrected, the update and its trace."""
+    line = json.loads((ended / "metrics.jsonl").read_text().splitlines()[0])
+    assert (line["bytes_down"], line["bytes_up"]) == (2 * 2 * 8, 2 * 2 * 2 * 8)

@@ -1,0 +1,90 @@
+"""Ctrl-C and SIGTERM end a run between two dispatches, with everything saved; one process at a time writes a folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from run_folders import left_by, lines_of
+
+from fedtrue.cli import main
+from fedtrue.runner import checkpoint
+from fedtrue.runner.folder import Held
+from fedtrue.runner.stop import Stop
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+RUN = ["run", "quadratic", "--client", "adam", "--client-state", "inherit", "--lanes", "1", "--rounds", "6000"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, compiled_once):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert main([*RUN, "--out", str(folder)]) == 0
+    return folder
+
+
+def running(folder):
+    """A process that has trained some rounds and has many before it: it saves after every third."""
+    command = [sys.executable, "-m", "fedtrue", *RUN, "--checkpoint-every", "3", "--out", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (folder / "checkpoints").exists() and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    return process
+
+
+def resumed(folder):
+    """To the end, saving less often: how often changes no result."""
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("checkpoint_every = 3", 'checkpoint_every = "60s"'))
+    return main(["resume", str(folder)])
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_dispatch_saves_and_exits_with_its_code_and_the_run_resumes(
+    number, code, whole, tmp_path
+):
+    process = running(tmp_path / "run")
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1].splitlines()[-1]
+    done = len(lines_of(tmp_path / "run"))
+    assert process.returncode == code
+    assert said == f"fedtrue: stopped after round {done}: go on with `fedtrue resume {tmp_path / 'run'}`"
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints", pytest.fail).round == done < 6000
+    assert resumed(tmp_path / "run") == 0
+    assert left_by(tmp_path / "run") == left_by(whole)
+
+
+def test_a_second_process_on_a_run_folder_refuses_and_names_the_first(tmp_path, capsys):
+    process = running(tmp_path / "run")
+    try:
+        for second in (["resume", str(tmp_path / "run")], [*RUN, "--out", str(tmp_path / "run")]):
+            capsys.readouterr()
+            assert main(second) == 2
+            assert f"is being written by process {process.pid}: wait for it, or stop it" in capsys.readouterr().err
+    finally:
+        process.kill()
+        process.communicate()
+    with Held(tmp_path / "run"):
+        pass  # a process that was killed holds nothing
+
+
+def test_a_refused_process_leaves_the_folder_of_the_other_as_it_is(tmp_path, capsys):
+    """Two that start at the same time: the one that holds the folder has not yet written its settings."""
+    with Held(tmp_path / "run"):
+        assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
+        assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+def test_a_second_ctrl_c_ends_at_once_and_the_handlers_are_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Stop() as stop:
+        assert stop.signal == 0
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
