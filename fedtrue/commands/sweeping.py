@@ -28,7 +28,7 @@ def sweep(options: Namespace) -> Answer:
 
 def run(file: Path, out: Path, options: Namespace) -> Answer:
     say = speaker(options.json)
-    cells, groups = prepare(file, out, options.cells, say)
+    cells, groups = prepare(file, out, options.cells)
     live = LiveCells(cells, out)
     with Stop() as stop, live if not options.json else nullcontext():
         if options.on == "ray":

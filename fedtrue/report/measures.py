@@ -9,10 +9,9 @@ import numpy as np
 
 from fedtrue.names import look_up
 from fedtrue.report.settings import Group, status
-from fedtrue.runner.records import LAST, NOT_METRICS, Run
+from fedtrue.runner.records import LAST, NOT_METRICS, Run, higher_is_better, is_share
 
 ALSO_CURVES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # of a round, not of a split, yet worth a look
-SHARES = ("accuracy", "recall", "precision")  # written as percent
 SHOWN_AT_FIRST = 12  # curves of a figure: more cannot be told apart; the page draws others on request
 
 
@@ -51,15 +50,6 @@ def chosen_measure(runs: Sequence[Run], wanted: str | None = None) -> str:
     if not names:
         raise ValueError("no round has been recorded yet in any of these runs: wait for the first, then ask again")
     return look_up("metric", dict(zip(names, names)), wanted) if wanted else names[0]
-
-
-def is_share(measure: str) -> bool:
-    """A part of 1, shown as percent."""
-    return any(word in measure for word in SHARES)
-
-
-def higher_is_better(measure: str) -> bool:
-    return is_share(measure)
 
 
 def measure_title(measure: str) -> str:

@@ -33,10 +33,15 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
 
 def make(path: Path, settings: Mapping[str, Any]) -> None:
     """A new run folder; one that holds a run already is left alone."""
-    if is_one(path):
-        raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
+    check_new(path)
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / CONFIG, to_toml({**settings, "origin": origin()}).encode(errors="replace"))
+
+
+def check_new(path: Path) -> None:
+    """Refuses a folder that holds a run already."""
+    if is_one(path):
+        raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
 
 
 class Held:

@@ -61,7 +61,7 @@ def _train(out: str, names: Sequence[str], at_once: int | None) -> None:
     """In a worker: the cells of these names."""
     cells = [cell for cell in read_sweep(Path(out) / SWEEP) if cell.name in names]
     quiet = lambda *_: None
-    run_groups(groups(cells, Path(out), quiet), Path(out), at_once, Stop(), quiet, quiet)
+    run_groups(groups(cells, Path(out)), Path(out), at_once, Stop(), quiet, quiet)
 
 
 def _imported() -> Any:

@@ -29,6 +29,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
+SHARES = ("accuracy", "recall", "precision")
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
@@ -184,9 +185,18 @@ def summarise(lines: Sequence[Line], status: str) -> dict[str, Any]:
     }
 
 
+def is_share(metric: str) -> bool:
+    """A part of 1, shown as percent."""
+    return any(share in metric for share in SHARES)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Of shares; of losses and distances lower is."""
+    return is_share(metric)
+
+
 def _best(name: str, rounds: np.ndarray, values: np.ndarray) -> dict[str, Any]:
-    """The lowest loss, the highest of anything else."""
-    sign = 1 if "loss" in name else -1
+    sign = -1 if higher_is_better(name) else 1
     place = int(np.argmin(np.where(np.isfinite(values), sign * values, math.inf)))
     return {"value": float(values[place]), "round": int(rounds[place])}
 

@@ -21,14 +21,14 @@ LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size")  # 
 Group = tuple[Task, list[Cell]]
 
 
-def prepare(file: Path, out: Path, only: str, say: Say) -> tuple[list[Cell], list[Group]]:
+def prepare(file: Path, out: Path, only: str = "*") -> tuple[list[Cell], list[Group]]:
     """A sweep's cells of that name, in groups where they have not ended; its file is kept in `out` if all is right."""
     cells, kept, text = [cell for cell in read_sweep(file) if fnmatch(cell.name, only)], out / SWEEP, file.read_bytes()
     if not cells:
         raise ValueError(f"no cell of {file} is called {only!r}: the first is called {read_sweep(file)[0].name!r}")
     if kept.exists() and kept.read_bytes() != text:
         raise ValueError(f"{out} holds another sweep: give another --out, or go on with `fedtrue resume {out}`")
-    found = groups(cells, out, say)
+    found = groups(cells, out)
     out.mkdir(parents=True, exist_ok=True)
     if not kept.exists():
         write_atomically(kept, text)
@@ -44,7 +44,7 @@ def run_groups(found: Sequence[Group], out: Path, at_once: int | None, stop: Sto
             raise stopped.in_folder(out) from None
 
 
-def groups(cells: Sequence[Cell], out: Path, say: Say) -> list[Group]:
+def groups(cells: Sequence[Cell], out: Path) -> list[Group]:
     """Cells that share a program and stand at the same round, their settings resolved."""
     tasks: dict[str, Task] = {}
     found: dict[Any, Group] = {}
@@ -52,9 +52,8 @@ def groups(cells: Sequence[Cell], out: Path, say: Say) -> list[Group]:
         task = _loaded(cell.config, tasks)
         cell.config.build_method(task)  # wrong numbers are said before anything is trained
         resolved = Cell(cell.name, cell.config.resolved(task))
-        reached = checkpoint.newest(out / cell.name / "checkpoints", say)
-        key = (program_of(resolved.config), reached.round if reached else 0)
-        found.setdefault(key, (task, []))[1].append(resolved)
+        reached = checkpoint.rounds_saved(out / cell.name / "checkpoints")[-1:]
+        found.setdefault((program_of(resolved.config), *reached), (task, []))[1].append(resolved)
     return list(found.values())
 
 

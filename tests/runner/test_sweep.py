@@ -45,7 +45,7 @@ def sweep(text: str, folder: Path, at_once=None, stop=None, watch=nothing):
     """The sweep of `text` in `folder/out`, and its cells."""
     folder.mkdir(exist_ok=True)
     (folder / "sweep.toml").write_text(text)
-    cells, found = prepare(folder / "sweep.toml", folder / "out", "*", nothing)
+    cells, found = prepare(folder / "sweep.toml", folder / "out")
     run_groups(found, folder / "out", at_once, stop or Stop(), watch, nothing)
     return cells, folder / "out"
 
@@ -61,7 +61,7 @@ def parts(tmp_path_factory):
 
 def test_cells_that_differ_in_parts_and_numbers_share_one_program(tmp_path, parts):
     cells, _ = parts
-    ((_, together),) = groups(cells, tmp_path, nothing)
+    ((_, together),) = groups(cells, tmp_path)
     assert len(together) == len(cells) == 12
 
 
@@ -151,7 +151,7 @@ def test_clients_that_keep_state_share_a_program_only_with_their_like(tmp_path):
     text = 'task = "quadratic"\nrounds = 6\nlocal_steps = 2\nclient_state = "inherit"\ncheckpoint_every = 2\n'
     varied = '[sweep.product]\nclient.learning_rate = [0.01, 0.02]\nclient.name = ["adam", "adagrad"]\n'
     cells, out = sweep(text + varied, tmp_path)
-    assert [len(group) for _, group in groups(cells, tmp_path / "elsewhere", nothing)] == [2, 2]
+    assert [len(group) for _, group in groups(cells, tmp_path / "elsewhere")] == [2, 2]
     alone = tmp_path / "alone"
     assert main(["run", str(out / cells[0].name / "config.toml"), "--out", str(alone), "--json"]) == 0
     np.testing.assert_allclose(weights(out / cells[0].name), weights(alone), rtol=1e-12)
