@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
 
-from fedtrue.models.model import accumulator, product, unrounded
+from fedtrue.models.model import accumulator, matmul, product, unrounded
 from fedtrue.names import look_up
 
 
@@ -44,10 +44,37 @@ def convolve_by_cached_patches(images: Array, kernel: Array, strides: int, paddi
     few = _largest_divisor(len(images), at_most=CACHE_BYTES * len(images) // (patches.size * patches.dtype.itemsize))
     if few == len(images):
         return convolve_by_patches(images, kernel, strides, padding, dtype)
-    convolve_few = lambda kernel, images: convolve_by_patches(images, kernel, strides, padding, dtype)
-    again = partial(jax.checkpoint(convolve_few, prevent_cse=False), kernel)
-    parts = lax.map(again, images.reshape(-1, few, *images.shape[1:]))
+    convolve_few = partial(_convolve_remade, cut, dtype, kernel)
+    parts = lax.map(convolve_few, images.reshape(-1, few, *images.shape[1:]))
     return parts.reshape(len(images), *parts.shape[2:])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _convolve_remade(cut: Callable[[Array], Array], dtype: DTypeLike, kernel: Array, images: Array) -> Array:
+    """One matrix product over the patches P that `cut` makes of the images; the backward pass makes them again.
+
+    With G the gradient of the result:  ∂kernel = (Gᵀ·P)ᵀ,  ∂images = cutᵀ(G·kernelᵀ).
+    """
+    flat = kernel.astype(dtype).reshape(-1, kernel.shape[-1])
+    return matmul(cut(images.astype(dtype)), flat)
+
+
+def _convolve_remade_forward(cut, dtype, kernel, images):
+    return _convolve_remade(cut, dtype, kernel, images), (kernel, images)
+
+
+def _convolve_remade_backward(cut, dtype, kept, gradient):
+    kernel, images = kept
+    flat = kernel.astype(dtype).reshape(-1, kernel.shape[-1])
+    columns = gradient.astype(dtype).reshape(-1, kernel.shape[-1])
+    patches, back = jax.vjp(cut, images.astype(dtype))
+    # The barrier keeps XLA from turning the product around, which is slower: its rows would be the long way.
+    by_kernel = lax.optimization_barrier(matmul(columns.T, patches.reshape(-1, len(flat)))).T
+    (by_images,) = back(matmul(columns, flat.T).astype(dtype).reshape(patches.shape))
+    return by_kernel.reshape(kernel.shape).astype(kernel.dtype), by_images.astype(images.dtype)
+
+
+_convolve_remade.defvjp(_convolve_remade_forward, _convolve_remade_backward)
 
 
 def patches_of(images: Array, window: tuple[int, int], strides: int, padding: str) -> Array:
