@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test lint docs clean
+.PHONY: env demo test lint docs results benchmark clean
 
 env: $(STAMP)
 
@@ -29,6 +29,14 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The page of results from the kept records; nothing is trained.
+results: env
+	$(BIN)/python experiments/results.py
+
+# Speed beside other simulators; installs them on first use (3 GB), wants an idle machine for a quarter of an hour.
+benchmark: env
+	$(BIN)/python benchmarks/peers/bench.py
 
 clean:
 	rm -rf .venv site demo runs

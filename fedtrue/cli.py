@@ -82,11 +82,15 @@ def build_parser() -> argparse.ArgumentParser:
         several.add_argument("--on", choices=["here", "ray"], default="here", help="ray: over the workers of a cluster")
         several.add_argument("--address", help="the Ray cluster's (default: one is started on this machine)")
 
-    theory = commands.add_parser("theory", help="the paper's Fig. 1", description="The paper's Fig. 1, drawn anew.")
+    theory = commands.add_parser("theory", help="the paper's Fig. 1 and 4", description="Fig. 1 and 4, drawn anew.")
     figures = theory.add_subparsers(title="what", required=True, metavar="WHAT")
     landscape = _command(figures, "landscape", "Fig. 1a: where each method stands still", "figures.landscape")
     curves = _command(figures, "curves", "Fig. 1b: training curves, rate decayed at 200 and 400", "figures.curves")
-    for figure, name in ((landscape, "landscape.png"), (curves, "curves.png")):
+    forgetting = _command(figures, "contraction", "Fig. 4: how fast clients forget their start", "figures.contraction")
+    forgetting.add_argument("--kept", type=Path, metavar="FILE.json", help="an answer of --json, in place of measuring")
+    forgetting.add_argument("--markdown", action="store_true", help="only the table, for a document; no picture")
+    drawn = {"landscape.png": landscape, "curves.png": curves, "contraction.png": forgetting}
+    for name, figure in drawn.items():
         figure.add_argument("-o", "--out", type=Path, default=Path(name), help=f"the picture (default {name})")
 
     data = commands.add_parser("data", help="list, get, import, show data", description="Data sets and their files.")
@@ -115,8 +119,11 @@ def build_parser() -> argparse.ArgumentParser:
     table.add_argument("--columns", metavar="A,B", help="settings, metrics, costs (default: what differs and counts)")
     table.add_argument("--sort", metavar="COLUMN", help="by a column; metrics best first (default: as given)")
     table.add_argument("-o", "--out", type=Path, help="a file (default: print)")
-    for reader in (report, table):
+    pack = _command(commands, "pack", "small copies of run folders, for a repository", "reporting.pack")
+    pack.add_argument("-o", "--out", type=Path, required=True, help="the folder they go to")
+    for reader in (report, table, pack):
         reader.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+    for reader in (report, table):
         reader.add_argument("--metric", help="e.g. test.accuracy (default: the first the runs have)")
 
     diagnose = _command(commands, "diagnose", "whether a run suffers from the bias, and why", "diagnosis.diagnose")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtrue.commands.answer import Answer, printed, table
-from fedtrue.report import figure_1
+from fedtrue.report import figure_1, figure_4
+from fedtrue.report.table_formats import markdown
 
 
 def landscape(options: Namespace) -> Answer:
@@ -15,6 +16,23 @@ def landscape(options: Namespace) -> Answer:
 
 def curves(options: Namespace) -> Answer:
     return _figure("Fig. 1b", figure_1.curves, options.out)
+
+
+def contraction(options: Namespace) -> Answer:
+    """Measured, or read from the document of an earlier measurement."""
+    document = figure_4.read(options.kept) if options.kept else figure_4.measure(figure_4.writers())
+    rows = figure_4.rows(document)
+    columns = ["client", *rows[0]["numbers"]]
+    cells = [[row["method"], *row["numbers"].values()] for row in rows]
+    if options.markdown:
+        texts = [[name, *(f"{number:.3g}" for number in numbers)] for name, *numbers in cells]
+        text = markdown(columns, [column != "client" for column in columns], texts)
+        return Answer({**document, "rows": rows}, lambda: print(text, end=""))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    figure_4.draw(document, options.out)
+    said = f"{document['source']}: {document['clients']} writers, {document['orders']} batch orders"
+    answer = {**document, "rows": rows, "picture": str(options.out)}
+    return Answer(answer, printed(table("Fig. 4", columns, cells), said, f"picture: {options.out}"))
 
 
 def _figure(title: str, draw: Callable[[Path], Any], path: Path) -> Answer:

@@ -14,7 +14,8 @@ from fedtrue.report.page import counted, page
 from fedtrue.report.settings import group
 from fedtrue.report.table_formats import FORMATS, as_records
 from fedtrue.report.tables import bytes_text, table_of
-from fedtrue.runner.records import Run, find_runs, read_run
+from fedtrue.runner import packing
+from fedtrue.runner.records import SWEEP, Run, find_runs, read_run
 
 
 def report(options: Namespace) -> Answer:
@@ -76,6 +77,17 @@ def table(options: Namespace) -> Answer:
         options.out.write_text(text, encoding="utf-8")
         return Answer(as_records(made), printed(f"table: {options.out}"))
     return Answer(as_records(made), lambda: _write(text))
+
+
+def pack(options: Namespace) -> Answer:
+    """Small copies of run folders, below `options.out` under their own and their sweep's names."""
+    packed = {}
+    for path in find_runs(options.runs):
+        parts = (path.parent.name, path.name) if (path.parent / SWEEP).exists() else (path.name,)
+        packed[str(path)] = packing.pack(path, options.out.joinpath(*parts))
+    total = sum(packed.values())
+    said = f"{counted(len(packed), 'run')} in {options.out}, {bytes_text(total)}"
+    return Answer({"out": str(options.out), "runs": packed, "bytes": total}, printed(said))
 
 
 def _write(text: str) -> None:

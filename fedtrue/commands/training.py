@@ -54,7 +54,7 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
             task,
             method,
             rounds=rounds,
-            **config.training(),
+            **config.training(task),
             out=out,
             resume=resume,
             settings=config.settings(),

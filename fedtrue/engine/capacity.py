@@ -10,7 +10,9 @@ import numpy as np
 from fedtrue.algorithm.method import Method
 from fedtrue.tasks.task import Task
 
-SMALL_MODEL = 50_000  # weights: below it a CPU's time goes into dispatch, not arithmetic, and lanes side by side pay
+SMALL_MODEL = (
+    20_000  # weights: at 10,000 a CPU is as fast with one lane as with five, at 50,000 faster (benchmarks/lanes.py)
+)
 SLOWER = 1.05  # a round may get this much longer for the sake of fewer lanes
 DRAWS = 64  # cohorts drawn to see how the rounds' lengths behave
 USABLE = 0.8  # of the memory that is free; the rest is for activations and the data

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from fedtrue.report.measures import Mean
@@ -23,10 +24,15 @@ LATEX = {
 
 
 def to_markdown(table: Table) -> str:
-    head = "| " + " | ".join(_in_markdown(column.title) for column in table.columns) + " |"
-    rule = "|" + "|".join("--:" if column.numeric else "---" for column in table.columns) + "|"
-    rows = ["| " + " | ".join(map(_in_markdown, row)) + " |" for row in table.texts()]
-    return "\n".join([head, rule, *rows]) + "\n"
+    columns = table.columns
+    return markdown([column.title for column in columns], [column.numeric for column in columns], table.texts())
+
+
+def markdown(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts; the numeric columns to the right."""
+    line = lambda cells: "| " + " | ".join(map(_in_markdown, cells)) + " |"
+    rule = "|" + "|".join("--:" if right else "---" for right in numeric) + "|"
+    return "\n".join([line(titles), rule, *map(line, rows)]) + "\n"
 
 
 def _in_markdown(text: str) -> str:

@@ -109,7 +109,15 @@ def all_columns(groups: Sequence[Group], measure: str) -> list[Column]:
         *(column for name in measure_names(runs) for column in _measure_columns(name)),
         *_paper_columns(measure),
         *_cost_columns(),
+        Column("device", "device", lambda group: _origins(group, lambda origin: origin.get("devices", []))),
+        Column("command", "command", lambda group: _origins(group, lambda origin: [origin.get("command", "")])),
     ]
+
+
+def _origins(group: Group, entries: Callable[[Any], Sequence[str]]) -> str:
+    """What the runs' origins say, each thing once: devices, commands."""
+    said = dict.fromkeys(entry for run in group.runs for entry in entries(run.origin))
+    return "; ".join(entry.removeprefix("gpu:") for entry in said)
 
 
 def _setting_column(key: str) -> Column:

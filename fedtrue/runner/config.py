@@ -16,12 +16,14 @@ from typing import Any, get_args, get_type_hints
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedtrue.algorithm.checks import whole
 from fedtrue.algorithm.client_optimizer import CLIENT_OPTIMIZERS
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.algorithm.server_optimizer import SERVER_OPTIMIZERS
+from fedtrue.data.batches import steps_per_epoch
 from fedtrue.names import look_up, suggestion
 from fedtrue.runner import toml
 from fedtrue.runner.pauses import CHECKPOINT_EVERY
@@ -31,6 +33,7 @@ from fedtrue.tasks.task import Task
 NOT_FLAGS = ("task", "task_options", "client", "server")  # have flags of their own, or --set
 
 
+DRAWN = 0  # the seed of the clients' own numbers of epochs: a property of the federation, not of a run
 PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
@@ -82,7 +85,7 @@ class RunConfig:
     weighting: str | None = None  # uniform, examples, tokens; else what the task says
     rounds: int | None = None  # else the task's
     cohort: int | None = None  # clients a round; else the task's
-    local_epochs: int | None = None  # else the task's
+    local_epochs: int | list[int] | None = None  # or fewest,most: each client its own, drawn once; else the task's
     local_steps: int | list[int] | None = None  # instead of epochs: one number, or one a client
     rate_multipliers: list[float] | None = None  # one a client
     batch_size: int | None = None  # else the task's
@@ -100,10 +103,22 @@ class RunConfig:
         entry = look_up("task", TASKS, self.task)
         dtype = look_up("precision", PRECISIONS, self.precision or by_device())
         task = Part(self.task, self.task_options).build("task", {self.task: entry.factory}, dtype=dtype)
-        ours = {name: getattr(self, name) for name in ("local_epochs", "batch_size") if getattr(self, name) is not None}
+        ours: dict[str, Any] = {"local_epochs": self.local_epochs, "batch_size": self.batch_size}
+        ours = {name: value for name, value in ours.items() if isinstance(value, int)}
         for name, value in ours.items():
             whole(name, value, low=1)
         return replace(task, **ours)
+
+    def steps_of_clients(self, task: Task) -> int | list[int] | None:
+        """`local_steps`, or those of each client's own number of epochs; None: the task's epochs for everyone."""
+        if not isinstance(self.local_epochs, list):
+            return self.local_steps
+        if len(self.local_epochs) != 2 or not 1 <= self.local_epochs[0] <= self.local_epochs[1]:
+            raise ValueError(f"local_epochs takes a number or fewest,most, e.g. 1,20, not {self.local_epochs}")
+        if self.local_steps is not None:
+            raise ValueError("local_steps and a range of local_epochs exclude each other: give one of them")
+        drawn = np.random.default_rng(DRAWN).integers(*self.local_epochs, size=len(task.train), endpoint=True)
+        return (drawn * steps_per_epoch(task.train.sizes, task.batch_size)).tolist()
 
     def resolved(self, task: Task) -> "RunConfig":
         """Every choice left to the task, the device or a default, spelled out: what a run folder keeps."""
@@ -150,10 +165,15 @@ class RunConfig:
         """In a few words."""
         return self.label or self.method or f"{self.client.name} + {self.correction}"
 
-    def training(self) -> dict[str, Any]:
-        """What `train` takes of these settings as they are."""
-        names = ("cohort", "local_steps", "rate_multipliers", "seed", "lanes", "evaluate_every", "checkpoint_every")
-        return {name: getattr(self, name) for name in (*names, "tensorboard")}
+    def simulation(self, task: Task) -> dict[str, Any]:
+        """What `Simulation` takes of these settings."""
+        names = ("cohort", "rate_multipliers", "seed", "lanes")
+        return {**{name: getattr(self, name) for name in names}, "local_steps": self.steps_of_clients(task)}
+
+    def training(self, task: Task) -> dict[str, Any]:
+        """What `train` takes of these settings."""
+        names = ("evaluate_every", "checkpoint_every", "tensorboard")
+        return {**self.simulation(task), **{name: getattr(self, name) for name in names}}
 
     def settings(self) -> dict[str, Any]:
         """As a TOML file has them; `read_toml` is the way back."""

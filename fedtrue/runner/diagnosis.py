@@ -128,7 +128,7 @@ class Look:
         count = min(everyone, enough)
         self.clients = np.sort(np.random.default_rng(config.seed).choice(everyone, count, replace=False))
         self._data, self._state = task.train.subset(self.clients), state
-        self._steps = task.steps_of_clients(config.local_steps)
+        self._steps = task.steps_of_clients(config.steps_of_clients(task))
         self._multipliers = task.multipliers_of_clients(config.rate_multipliers)
         self._objective = task.client_weights(task.weighting)
         self._weights = task.client_weights(method.weighting or task.weighting)

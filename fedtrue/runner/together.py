@@ -23,7 +23,6 @@ from fedtrue.runner.sweep import Cell
 from fedtrue.runner.train import Say, run_rounds
 from fedtrue.tasks.task import Task
 
-SIMULATED = ("cohort", "local_steps", "rate_multipliers", "seed", "lanes")
 Watch = Callable[[str, Sequence[Line]], None]  # (cell's name, its lines so far)
 
 
@@ -55,7 +54,6 @@ def train_together(
     """Cells that share a program, from where their folders stand to their last round: all at once, or in turn."""
     with float64(task.float64), ExitStack() as held:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
-        settings: dict[str, Any] = {name: getattr(first, name) for name in SIMULATED}
         journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
         most = at_once or cells_at_once(grid.method_of(_rows(grid.values, 0)), task, len(cells))
         results, simulation = list[Result](), None
@@ -63,7 +61,7 @@ def train_together(
             chunk = np.s_[begin : begin + most]
             values = _rows(grid.values, chunk)
             if simulation is None or simulation.cells != len(cells[chunk]):
-                simulation = Simulation(task, grid.method_of, grid=values, **settings)
+                simulation = Simulation(task, grid.method_of, grid=values, **first.simulation(task))
                 say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
             simulation.grid = values  # of as many cells: no new compilation
             pauses = Pauses(first.rounds or 0, first.evaluate_every, first.checkpoint_every)

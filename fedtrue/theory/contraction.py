@@ -16,7 +16,7 @@ from fedtrue.tasks.task import Task
 from fedtrue.theory.operator import all_clients, local_path, sample_seeds
 from fedtrue.theory.root import flat
 
-AT_ONCE = 64  # seeds walked together; memory is this × clients × steps × weights
+AT_ONCE = 2**28  # bytes of paths held together, and so how many seeds are walked at once
 
 
 class Contraction(NamedTuple):
@@ -53,7 +53,8 @@ def contraction(
             return jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(params)  # (clients, steps, weights)
 
         walk_from = jax.jit(lambda seeds: [jax.vmap(walk, (None, 0))(start, seeds) for start in (start_x, start_y)])
-        groups = np.array_split(np.asarray(sample_seeds(samples, seed)), -(-samples // AT_ONCE))
+        path_bytes = 2 * len(task.train) * steps * start_x.size * start_x.itemsize  # one seed, both starts
+        groups = np.array_split(np.asarray(sample_seeds(samples, seed)), _groups(samples, path_bytes))
         parts = [_summary(*map(np.asarray, walk_from(group))) for group in groups]
     counts = np.array([len(group) for group in groups])
     apart = np.average([part.apart for part in parts], axis=0, weights=counts)
@@ -63,6 +64,11 @@ def contraction(
     mean = np.average([part.mean for part in parts], axis=0, weights=counts)
     squares = sum(part.squares + n * np.sum((part.mean - mean) ** 2, axis=-1) for n, part in zip(counts, parts))
     return Contraction(h, np.asarray(squares) / (samples - 1) / noise_variance)
+
+
+def _groups(samples: int, path_bytes: int) -> int:
+    """As few as keep each below AT_ONCE, a seed at least in each."""
+    return min(samples, -(-samples * path_bytes // AT_ONCE))
 
 
 class _Summary(NamedTuple):

@@ -273,3 +273,17 @@ def test_settings_written_are_settings_read(parts):
         task = cell.config.load_task()
         kept = read_toml(out / cell.name / "config.toml")
         assert kept == replace(cell.config.resolved(task), label=cell.config.label)
+
+
+def test_clients_can_have_numbers_of_epochs_of_their_own(tmp_path):
+    """Drawn once from 1 to 20: a property of the federation, the same for every seed and method."""
+    config = cells_of("local_epochs = [1, 20]\n[sweep.product]\nseed = [0, 1]\n", tmp_path)[0].config
+    task = replace(config, task="synthetic_tags", task_options={"clients": 40}).load_task()
+    steps = np.asarray(config.steps_of_clients(task))
+    epochs = steps / task.steps_of_clients()
+    np.testing.assert_array_equal(epochs, epochs.round())
+    assert epochs.min() >= 1 and epochs.max() <= 20 and len(np.unique(epochs)) > 10
+    np.testing.assert_array_equal(replace(config, seed=7).steps_of_clients(task), steps)
+    for wrong in ([0, 3], [5, 2], [1, 2, 3]):
+        with pytest.raises(ValueError, match="fewest,most"):
+            replace(config, local_epochs=wrong).steps_of_clients(task)

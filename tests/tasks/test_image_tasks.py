@@ -132,6 +132,20 @@ def test_mnist_writers_are_clients(empty_data):
     assert task.train.client(1)["label"].tolist() == [1, 4, 7, 0]  # images 1, 4, 7, 10
 
 
+def test_mnist_dealt_to_other_clients_holds_the_writers_images_once_each(empty_data):
+    (empty_data / "mnist").mkdir()
+    mnist(empty_data / "mnist")
+    writers, dealt, kept = ft.tasks.mnist(), ft.tasks.mnist(clients=4, alpha=0.3), ft.tasks.mnist(validation=0.34)
+    tuned = ft.tasks.mnist(clients=2, validation=0.34)
+    images = lambda data: sorted(
+        image.tobytes() for client in range(len(data)) for image in data.client(client)["image"]
+    )
+    assert len(dealt.train) == 4 and "4 clients by Dirichlet(0.3)" in dealt.source
+    assert images(dealt.train) == images(writers.train)
+    assert images(tuned.train) == images(kept.train)  # writers kept apart are not dealt
+    assert images(tuned.validation) == images(kept.validation)
+
+
 @pytest.mark.data
 def test_mnist_has_539_writers_in_train_and_297_others_in_test(monkeypatch, tmp_path):
     layouts.real_file("mnist", "train-images-idx3-ubyte.gz")

@@ -1,0 +1,39 @@
+"""The page of results says what the kept records say."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedtrue.runner.records import find_runs, read_run
+from fedtrue.runner.sweep import read_sweep
+
+ROOT = Path(__file__).parents[2]
+SWEEPS = sorted((ROOT / "experiments").glob("*/*.toml"))
+SWEEPS = [path for path in SWEEPS if "records" not in path.parts]
+
+
+def test_the_page_is_rebuilt_from_the_records_byte_for_byte():
+    subprocess.run([sys.executable, ROOT / "experiments" / "results.py", "--check"], check=True)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_experiment_can_be_read_and_says_how_it_is_run(path):
+    text = path.read_text()
+    if "sweep" in tomllib.loads(text):
+        assert read_sweep(path)
+    header = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+    assert f"fedtrue sweep {path.relative_to(ROOT)}" in header or f"fedtrue run {path.relative_to(ROOT)}" in header
+    assert "Result:" in header
+
+
+def test_records_are_of_runs_that_ended_and_name_their_command_and_device():
+    for path in find_runs([ROOT / "experiments" / "records"]):
+        run = read_run(path)
+        assert run.summary is not None and run.origin["devices"] and run.origin["command"].startswith("fedtrue ")
+
+
+def test_records_are_a_few_megabytes():
+    assert sum(path.stat().st_size for path in (ROOT / "experiments" / "records").rglob("*.*")) < 6e6

@@ -1,0 +1,62 @@
+"""A sweep over a Ray cluster, here one of two workers on this machine, ends as it does without."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from fedtrue.cli import main
+from fedtrue.runner.records import read_lines
+
+pytest.importorskip("ray", reason="ray is not installed: pip install 'fedtrue[ray]'")
+
+SWEEP = """
+task = "quadratic"
+rounds = {rounds}
+local_steps = [2, 5]
+checkpoint_every = 500
+[sweep.product]
+correction = ["none", "joint"]
+client.learning_rate = [0.001, 0.002]
+"""
+
+
+def weights(folder):
+    paths = sorted(folder.glob("*/model.safetensors"))
+    return {path.parent.name: safetensors.numpy.load_file(path)["params"] for path in paths}
+
+
+def swept(folder, rounds, *words):
+    (folder / "s.toml").write_text(SWEEP.format(rounds=rounds))
+    out = folder / ("ray" if words else "here")
+    assert main(["sweep", str(folder / "s.toml"), "--out", str(out), "--json", *words]) == 0
+    return weights(out)
+
+
+def kill_a_worker_at_work(out, killed):
+    """The process that writes the first cell with a checkpoint; its folder's lock names it."""
+    for _ in range(1200):
+        for lock in out.glob("*/.lock"):
+            begun = list(lock.parent.glob("checkpoints/*.json")) and not (lock.parent / "summary.json").exists()
+            if begun and (holder := lock.read_text().strip()):
+                os.kill(int(holder), signal.SIGKILL)
+                killed.append(lock.parent)
+                return
+        time.sleep(0.05)
+
+
+def test_cells_on_a_cluster_end_as_they_do_here_though_a_worker_is_killed(tmp_path):
+    killed = []
+    killer = threading.Thread(target=kill_a_worker_at_work, args=(tmp_path / "ray", killed))
+    killer.start()
+    on_ray = swept(tmp_path, 60_000, "--on", "ray")
+    killer.join()
+    assert len(killed) == 1 and len(read_lines(killed[0] / "metrics.jsonl")) == 60_000
+    here = swept(tmp_path, 60_000)
+    assert list(on_ray) == list(here) and len(here) == 4
+    for name in here:
+        np.testing.assert_allclose(on_ray[name], here[name], rtol=1e-12)

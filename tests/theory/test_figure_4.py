@@ -1,0 +1,88 @@
+"""Figure 4: what it measures, what it calls best, and that a kept measurement can be drawn again."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import fedtrue as ft
+from fedtrue.cli import main
+from fedtrue.report import figure_4
+
+STEPS = 4
+CURVATURES, SIZES = (2.5, 3.5), (1, 3)
+
+
+@pytest.fixture(scope="module")
+def document():
+    """Two quadratic bowls: from any two starts SGD contracts by exactly (1 − ηc)² a step."""
+    clients = [{"curvature": np.full(size, c)} for c, size in zip(CURVATURES, SIZES)]
+    task = ft.tasks.from_arrays(
+        clients,
+        init=lambda key: jax.random.normal(key, (3,)),
+        loss=lambda params, example: 0.5 * example["curvature"] * (params**2).sum(),
+        batch_size=4,
+    )
+    return figure_4.measure(task, STEPS, orders=2, starts=2)
+
+
+def curve(document, optimizer, rate):
+    return next(c for c in document["curves"] if (c["optimizer"], c["rate"]) == (optimizer, rate))
+
+
+@pytest.mark.parametrize("rate", figure_4.RATES)
+def test_sgds_h_is_the_weighted_mean_of_the_clients_closed_forms(document, rate):
+    k = np.arange(1, STEPS + 1)
+    weights = np.array(SIZES) / sum(SIZES)
+    exact = sum(w * (1 - rate * c) ** (2 * k) for w, c in zip(weights, CURVATURES))
+    np.testing.assert_allclose(curve(document, "SGD", rate)["h"], exact, rtol=1e-5)  # six digits are kept
+    np.testing.assert_allclose(curve(document, "SGD", rate)["deviation"], 0, atol=1e-6)  # whatever the starts
+
+
+def test_the_best_rate_is_the_lowest_at_the_last_step_and_need_not_be_the_largest(document):
+    best = figure_4.best(document)
+    assert set(best) == {"SGD", "Adagrad", "Adam", "Yogi"}
+    assert best["SGD"]["rate"] == 0.2  # ¼·0.5⁸ + ¾·0.3⁸ = 0.001 against ¼·0.25⁸ + ¾·0.75⁸ = 0.075 at 0.5
+    for name, chosen in best.items():
+        assert chosen["h"][-1] == min(c["h"][-1] for c in document["curves"] if c["optimizer"] == name)
+
+
+def test_a_kept_document_is_drawn_and_written_without_measuring(document, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figure_4, "measure", lambda task: pytest.fail("measured"))
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps(document))
+    assert main(["theory", "contraction", "--kept", str(kept), "-o", str(tmp_path / "new" / "h.png"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["curves"] == document["curves"] and (tmp_path / "new" / "h.png").stat().st_size > 10_000
+    assert main(["theory", "contraction", "--kept", str(kept), "--markdown"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("| client | best rate | h(1) | h(3) | h(4) |") and said.count("\n") == 6
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
+def test_a_file_that_holds_something_else_is_refused_in_one_line(text, tmp_path, capsys):
+    (tmp_path / "kept.json").write_text(text)
+    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json")]) == 2
+    assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
+    assert main(["theory", "contraction", "--kept", str(tmp_path / "none.json")]) == 2
+    assert "none.json is not there" in capsys.readouterr().err
+
+
+def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys):
+    from fedtrue.data import locations
+
+    monkeypatch.setenv("FEDTRUE_DATA", str(tmp_path))
+    monkeypatch.setattr(locations, "_user_folder", lambda: tmp_path / "user")
+    assert main(["theory", "contraction", "-o", str(tmp_path / "h.png")]) == 2
+    error = capsys.readouterr().err
+    assert "fedtrue data get mnist" in error and error.count("\n") == 1
+
+
+@pytest.mark.data
+def test_the_real_thing_in_small(real_data):
+    document = figure_4.measure(figure_4.writers(2), steps=3, orders=2, starts=1)
+    assert document["clients"] == 2 and len(document["curves"]) == 16
+    for found in document["curves"]:
+        assert np.isfinite(found["h"]).all() and len(found["h"]) == 3
+    assert all(found["h"][-1] < 1 for found in figure_4.best(document).values())
