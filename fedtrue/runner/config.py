@@ -113,11 +113,12 @@ class RunConfig:
         """`local_steps`, or those of each client's own number of epochs; None: the task's epochs for everyone."""
         if not isinstance(self.local_epochs, list):
             return self.local_steps
-        if len(self.local_epochs) != 2 or not 1 <= self.local_epochs[0] <= self.local_epochs[1]:
+        fewest, most = self.local_epochs if len(self.local_epochs) == 2 else (0, 0)
+        if not 1 <= fewest <= most:
             raise ValueError(f"local_epochs takes a number or fewest,most, e.g. 1,20, not {self.local_epochs}")
         if self.local_steps is not None:
             raise ValueError("local_steps and a range of local_epochs exclude each other: give one of them")
-        drawn = np.random.default_rng(DRAWN).integers(*self.local_epochs, size=len(task.train), endpoint=True)
+        drawn = np.random.default_rng(DRAWN).integers(fewest, most, size=len(task.train), endpoint=True)
         return (drawn * steps_per_epoch(task.train.sizes, task.batch_size)).tolist()
 
     def resolved(self, task: Task) -> "RunConfig":
