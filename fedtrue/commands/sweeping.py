@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from fedtrue.algorithm.checks import whole
 from fedtrue.commands.answer import Answer, printed, table
 from fedtrue.commands.training import speaker
 from fedtrue.runner.records import LAST, Line, read_summary
@@ -28,6 +29,8 @@ def sweep(options: Namespace) -> Answer:
 
 def run(file: Path, out: Path, options: Namespace) -> Answer:
     say = speaker(options.json)
+    if options.at_once is not None:
+        whole("--at-once", options.at_once, low=1)
     cells, groups = prepare(file, out, options.cells)
     live = LiveCells(cells, out)
     with Stop() as stop, live if not options.json else nullcontext():
@@ -84,6 +87,9 @@ class LiveCells:
 
     def _table(self) -> Table:
         """Those at work first."""
+        for name, (status, _, _) in list(self.state.items()):
+            if status == "training":
+                self.finished(name)
         ended = sum(status not in ("waiting", "training") for status, _, _ in self.state.values())
         result = Table(title=f"{ended} of {len(self.cells)} cells have ended", title_justify="left")
         for column in ("cell", "status", "round", "on its cohort"):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm import client_optimizer as client
+from fedtrue.data.client_data import ClientData
 from fedtrue.report.canvas import picture
 from fedtrue.report.palette import COLOURS, line_style
 from fedtrue.runner.folder import origin
@@ -41,7 +42,8 @@ def writers(count: int = WRITERS) -> Task:
     """MNIST with `count` of its writers, drawn once; in float64, as all of the theory."""
     task = mnist(dtype=jnp.float64)
     drawn = np.random.default_rng(0).choice(len(task.train), count, replace=False)
-    return replace(task, train=task.train.subset(np.sort(drawn)))
+    train = ClientData.from_clients([task.train.client(index) for index in np.sort(drawn)])  # without the others' images
+    return replace(task, train=train)
 
 
 def measure(task: Task, steps: int = STEPS, orders: int = ORDERS, starts: int = STARTS) -> dict[str, Any]:

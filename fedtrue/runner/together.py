@@ -55,17 +55,29 @@ def train_together(
     with float64(task.float64), ExitStack() as held:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
         journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
-        most = at_once or cells_at_once(grid.method_of(_rows(grid.values, 0)), task, len(cells))
-        results, simulation = list[Result](), None
-        for begin in range(0, len(cells), most):
+        most = (
+            min(at_once, len(cells))
+            if at_once
+            else cells_at_once(grid.method_of(_rows(grid.values, 0)), task, len(cells))
+        )
+        results, simulation, begin = list[Result](), None, 0
+        while begin < len(cells):
             chunk = np.s_[begin : begin + most]
             values = _rows(grid.values, chunk)
-            if simulation is None or simulation.cells != len(cells[chunk]):
-                simulation = Simulation(task, grid.method_of, grid=values, **first.simulation(task))
-                say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
-            simulation.grid = values  # of as many cells: no new compilation
-            pauses = Pauses(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
-            results += run_rounds(simulation, journals[chunk], pauses, stop, _after(cells, journals, chunk, watch), say)
+            try:
+                if simulation is None or simulation.cells != len(cells[chunk]):
+                    simulation = Simulation(task, grid.method_of, grid=values, **first.simulation(task))
+                    say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
+                simulation.grid = values  # of as many cells: no new compilation
+                pauses = Pauses(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
+                after = _after(cells[chunk], journals[chunk], watch)
+                results += run_rounds(simulation, journals[chunk], pauses, stop, after, say)
+                begin += most
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) or most == 1:
+                    raise
+                most, simulation = most // 2, None
+                say(f"out of memory: going on with {most} cells at once")
         return results
 
 
@@ -85,9 +97,9 @@ def _rows(values: Any, rows: Any) -> Any:
     return jax.tree.map(lambda column: column[rows], values)
 
 
-def _after(cells: Sequence[Cell], journals: Sequence[Journal], chunk: slice, watch: Watch) -> Callable[[int], None]:
+def _after(cells: Sequence[Cell], journals: Sequence[Journal], watch: Watch) -> Callable[[int], None]:
     def after(done: int) -> None:
-        for cell, journal in zip(cells[chunk], journals[chunk]):
+        for cell, journal in zip(cells, journals):
             watch(cell.name, journal.lines)
 
     return after

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from fedtrue.cli import main
+from fedtrue.runner import together
 from fedtrue.runner.records import read_run
 from fedtrue.runner.stop import Stop, Stopped
 from fedtrue.runner.sweep import read_sweep
@@ -82,6 +84,25 @@ def test_cells_in_turn_equal_cells_at_once(tmp_path, parts):
     _, in_turn = sweep(PARTS, tmp_path, at_once=5)
     for cell in cells:
         np.testing.assert_allclose(weights(in_turn / cell.name), weights(out / cell.name), rtol=1e-12)
+
+
+def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, parts, monkeypatch):
+    """A device with room for six cells: twelve are refused, six and six are not."""
+    cells, out = parts
+    tried = []
+
+    def with_little_memory(simulation, *arguments):
+        tried.append(simulation.cells)
+        if simulation.cells > 6:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return run_rounds(simulation, *arguments)
+
+    run_rounds = together.run_rounds
+    monkeypatch.setattr(together, "run_rounds", with_little_memory)
+    _, halved = sweep(PARTS, tmp_path)
+    assert tried == [12, 6, 6]
+    for cell in cells:
+        np.testing.assert_allclose(weights(halved / cell.name), weights(out / cell.name), rtol=1e-12)
 
 
 def test_a_stopped_sweep_goes_on_bit_for_bit_and_finished_cells_are_left_alone(tmp_path, parts):
