@@ -42,7 +42,9 @@ def writers(count: int = WRITERS) -> Task:
     """MNIST with `count` of its writers, drawn once; in float64, as all of the theory."""
     task = mnist(dtype=jnp.float64)
     drawn = np.random.default_rng(0).choice(len(task.train), count, replace=False)
-    train = ClientData.from_clients([task.train.client(index) for index in np.sort(drawn)])  # without the others' images
+    train = ClientData.from_clients(
+        [task.train.client(index) for index in np.sort(drawn)]
+    )  # without the others' images
     return replace(task, train=train)
 
 

@@ -52,7 +52,10 @@ def contraction(
             params = path(back(start), seed).params
             return jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(params)  # (clients, steps, weights)
 
-        walk_from = jax.jit(lambda seeds: [jax.vmap(walk, (None, 0))(start, seeds) for start in (start_x, start_y)])
+        def summary(start_x: Any, start_y: Any, seeds: Any) -> _Summary:
+            return _summary(*(jax.vmap(walk, (None, 0))(start, seeds) for start in (start_x, start_y)))
+
+        walk_from = jax.jit(summary)
         path_bytes = 2 * len(task.train) * steps * start_x.size * start_x.itemsize  # one seed, both starts
         groups = np.array_split(np.asarray(sample_seeds(samples, seed)), _groups(samples, path_bytes))
         parts = [_summary(*map(np.asarray, walk_from(group))) for group in groups]
