@@ -22,12 +22,12 @@ class Answer:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A rich table; numbers to the right, and never cut."""
+    """A rich table; numbers to the right. Where they are many, names are folded to leave room for them."""
     result = Table(title=title, title_justify="left")
     numeric = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
     for i, column in enumerate(columns):
-        names = i == 0 and sum(numeric) < 2  # else they may be folded, to leave room for the numbers
-        result.add_column(column, justify="right" if numeric[i] else "left", no_wrap=numeric[i] or names)
+        justify: Any = "right" if numeric[i] else "left"
+        result.add_column(column, justify=justify, no_wrap=i == 0 and sum(numeric) < 2, overflow="fold")
     for row in rows:
         result.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
     return result

@@ -39,8 +39,9 @@ def resume(options: Namespace) -> Answer:
 
 def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:
     check_names(config)
-    if out and not resume:
-        folder.check_new(out)
+    if out and not resume and folder.is_one(out):
+        with folder.Held(out):  # whoever is writing it is named
+            folder.check_new(out)
     task = config.load_task()
     method = config.build_method(task)
     config = config.resolved(task)

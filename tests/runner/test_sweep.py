@@ -149,7 +149,8 @@ def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
     assert diverged.summary["status"] == "diverged" and diverged.summary["totals"]["skipped_rounds"] >= 10
 
 
-def test_the_table_of_cells_has_room_for_those_that_diverged_before_they_were_evaluated(tmp_path, capsys):
+def test_the_table_of_cells_has_room_for_those_that_diverged_before_they_were_evaluated(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     text = """
 task = "synthetic_tags"
 task_options = { clients = 12, words = 50, tags = 10 }
