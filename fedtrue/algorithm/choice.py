@@ -1,8 +1,8 @@
 """One part that does what the `which`-th of several does, `which` being a traced number.
 
 So runs that differ in their parts can be cells of one grid and train in one program: gradients, which cost most, are
-shared code, and of the rest each cell computes all options and keeps its own. The others are computed beside it and thrown
-away, so a cell's numbers are those of the same run alone, up to how the compiler orders its sums.
+shared code, and of the rest each cell computes all options and keeps its own. The others are computed beside it and
+thrown away, so a cell's numbers are those of the same run alone, up to how the compiler orders its sums.
 """
 
 from collections.abc import Sequence

@@ -42,10 +42,9 @@ def writers(count: int = WRITERS) -> Task:
     """MNIST with `count` of its writers, drawn once; in float64, as all of the theory."""
     task = mnist(dtype=jnp.float64)
     drawn = np.random.default_rng(0).choice(len(task.train), count, replace=False)
-    train = ClientData.from_clients(
-        [task.train.client(index) for index in np.sort(drawn)]
-    )  # without the others' images
-    return replace(task, train=train)
+    images = [task.train.client(index) for index in np.sort(drawn)]  # a copy: the columns hold the others' too
+    train = [{name: np.asarray(column) for name, column in own.items()} for own in images]
+    return replace(task, train=ClientData.from_clients(train))
 
 
 def measure(task: Task, steps: int = STEPS, orders: int = ORDERS, starts: int = STARTS) -> dict[str, Any]:
@@ -123,14 +122,14 @@ def rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Each optimizer at its best rate, both axes logarithmic; the bands are the deviation over starts."""
+    """Each optimizer at its best rate, the steps on a logarithmic axis; the bands are the deviation over starts."""
     k = np.arange(1, document["steps"] + 1)
     with picture(path, (8, 4.5)) as figure:
         axes = figure.subplots()
         for place, (name, curve) in enumerate(best(document).items()):
             h, deviation = np.asarray(curve["h"]), np.asarray(curve["deviation"])
             label = f"{name}, η = {curve['rate']:g}"
-            axes.loglog(k, h, color=COLOURS[place], linestyle=line_style(place), linewidth=2, label=label)
+            axes.semilogx(k, h, color=COLOURS[place], linestyle=line_style(place), linewidth=2, label=label)
             axes.fill_between(k, h - deviation, h + deviation, color=COLOURS[place], alpha=0.2, linewidth=0)
         axes.axhline(1, color="#999999", linewidth=1, linestyle=":")
         axes.set(xlabel="local steps k", ylabel="h(k): below 1 is a contraction", xlim=(1, document["steps"]))

@@ -44,7 +44,7 @@ def contraction(
 
 
 def contraction_of(task: Task, optimizer: ClientOptimizer, steps: int) -> Callable[..., Contraction]:
-    """`(x, y, *, samples, noise_variance, seed)` → `contraction` from these two starts; compiled once for all starts."""
+    """`(x, y, *, samples, noise_variance, seed)` → `contraction` between two starts; compiled once for all."""
     with float64():
         path = local_path(task, optimizer, all_clients(task, None, steps), steps)
 
@@ -70,7 +70,8 @@ def contraction_of(task: Task, optimizer: ClientOptimizer, steps: int) -> Callab
                 raise ValueError("the variance q needs at least 2 samples: give samples, e.g. 256")
             path_bytes = 2 * len(task.train) * steps * start_x.size * start_x.itemsize  # one seed, both starts
             groups = np.array_split(np.asarray(sample_seeds(samples, seed)), _groups(samples, path_bytes))
-            apart, parts, counts = 0.0, [], np.array([len(group) for group in groups])
+            counts = np.array([len(group) for group in groups])
+            apart, parts = np.zeros(()), []
             for group in groups:
                 part = summary(back(start_x), back(start_y), group)
                 apart = apart + len(group) / samples * np.asarray(part.apart)

@@ -1,5 +1,7 @@
 """Assumptions 1 and 2, measured, against what is proven for SGD on quadratics."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -43,3 +45,15 @@ def test_from_any_two_starts_sgd_contracts_at_least_as_fast_as_proven():
 def test_equal_starts_are_refused():
     with pytest.raises(ValueError, match="two different starts"):
         contraction(ft.tasks.quadratic(), ft.client.sgd(0.1), np.ones(2), np.ones(2), 3)
+
+
+def test_seeds_walked_one_by_one_give_the_same_numbers_as_all_at_once(monkeypatch):
+    task = ft.tasks.quadratic([[1.0, 4.0], [2.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]], noise=2.0)
+    module = import_module("fedtrue.theory.contraction")  # the function of this name hides it
+    between = module.contraction_of(task, ft.client.adagrad(RATE), STEPS)
+    x, y = np.array([3.0, 1.0]), np.array([-1.0, 5.0])
+    together = between(x, y, samples=5, noise_variance=8.0)
+    monkeypatch.setattr(module, "AT_ONCE", 1)
+    in_turn = between(x, y, samples=5, noise_variance=8.0)
+    np.testing.assert_allclose(in_turn.h, together.h, rtol=1e-12)
+    np.testing.assert_allclose(in_turn.q, together.q, rtol=1e-12)

@@ -10,7 +10,7 @@ import fedtrue as ft
 from fedtrue.cli import main
 from fedtrue.report import figure_4
 
-STEPS = 4
+STEPS, RATES = 4, (0.5, 0.2)
 CURVATURES, SIZES = (2.5, 3.5), (1, 3)
 
 
@@ -24,14 +24,17 @@ def document():
         loss=lambda params, example: 0.5 * example["curvature"] * (params**2).sum(),
         batch_size=4,
     )
-    return figure_4.measure(task, STEPS, orders=2, starts=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figure_4, "OPTIMIZERS", {"SGD": ft.client.sgd, "Adam": ft.client.adam})
+        patch.setattr(figure_4, "RATES", RATES)
+        return figure_4.measure(task, STEPS, orders=2, starts=2)
 
 
 def curve(document, optimizer, rate):
     return next(c for c in document["curves"] if (c["optimizer"], c["rate"]) == (optimizer, rate))
 
 
-@pytest.mark.parametrize("rate", figure_4.RATES)
+@pytest.mark.parametrize("rate", RATES)
 def test_sgds_h_is_the_weighted_mean_of_the_clients_closed_forms(document, rate):
     k = np.arange(1, STEPS + 1)
     weights = np.array(SIZES) / sum(SIZES)
@@ -42,7 +45,7 @@ def test_sgds_h_is_the_weighted_mean_of_the_clients_closed_forms(document, rate)
 
 def test_the_best_rate_is_the_lowest_at_the_last_step_and_need_not_be_the_largest(document):
     best = figure_4.best(document)
-    assert set(best) == {"SGD", "Adagrad", "Adam", "Yogi"}
+    assert set(best) == {"SGD", "Adam"}
     assert best["SGD"]["rate"] == 0.2  # ¼·0.5⁸ + ¾·0.3⁸ = 0.001 against ¼·0.25⁸ + ¾·0.75⁸ = 0.075 at 0.5
     for name, chosen in best.items():
         assert chosen["h"][-1] == min(c["h"][-1] for c in document["curves"] if c["optimizer"] == name)
@@ -57,7 +60,7 @@ def test_a_kept_document_is_drawn_and_written_without_measuring(document, tmp_pa
     assert answer["curves"] == document["curves"] and (tmp_path / "new" / "h.png").stat().st_size > 10_000
     assert main(["theory", "contraction", "--kept", str(kept), "--markdown"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("| client | best rate | h(1) | h(3) | h(4) |") and said.count("\n") == 6
+    assert said.startswith("| client | best rate | h(1) | h(3) | h(4) |") and said.count("\n") == 4
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
@@ -80,9 +83,10 @@ def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.data
-def test_the_real_thing_in_small(real_data):
+def test_the_real_thing_in_small(real_data, monkeypatch):
+    monkeypatch.setattr(figure_4, "RATES", (0.02,))
     document = figure_4.measure(figure_4.writers(2), steps=3, orders=2, starts=1)
-    assert document["clients"] == 2 and len(document["curves"]) == 16
+    assert document["clients"] == 2
+    assert [found["optimizer"] for found in document["curves"]] == ["SGD", "Adagrad", "Adam", "Yogi"]
     for found in document["curves"]:
-        assert np.isfinite(found["h"]).all() and len(found["h"]) == 3
-    assert all(found["h"][-1] < 1 for found in figure_4.best(document).values())
+        assert len(found["h"]) == 3 and 0 < found["h"][-1] < 1
