@@ -51,7 +51,8 @@ def _row(cell: Cell, out: Path) -> dict[str, Any]:
     """A cell's outcome: train loss, and the held-out metrics averaged over the last rounds, as the paper selects."""
     summary = read_summary(out / cell.name) or {"status": "unfinished", "rounds": 0}
     last = summary.get(f"last_{LAST}", {})
-    metrics = {f"{split} {name}": value for split, values in last.items() for name, value in values.items()}
+    found = {f"{split} {name}": value for split, values in last.items() for name, value in values.items()}
+    metrics = {name: value for name, value in found.items() if value is not None}
     return {"cell": cell.name, "status": summary["status"], "rounds": summary["rounds"], **metrics}
 
 

@@ -92,15 +92,15 @@ def choose_lanes(
     return Lanes(wanted, used, bytes_a_lane)
 
 
-def cells_at_once(method: Method, task: Task, cells: int) -> int:
+def cells_at_once(method: Method, task: Task, cohort: int | None = None) -> int:
     """How many runs of a grid train side by side: all that fit; on a CPU a model of any size fills a core by itself."""
     devices, params = jax.local_devices(), jax.eval_shape(task.init, jax.random.key(0))
     if _fills_a_core(params, devices[0]):
         return 1
     lane = lane_bytes(method, task.loss, params)
-    cohort = task.cohort or len(task.train)
-    alone = choose_lanes(task.steps_of_clients(), cohort, params, lane, devices, None)
-    return int(np.clip(free_bytes(devices[0]) // (alone.per_device * lane), 1, cells))
+    clients = cohort or task.cohort or len(task.train)
+    alone = choose_lanes(task.steps_of_clients(), clients, params, lane, devices, None)
+    return max(1, free_bytes(devices[0]) // (alone.per_device * lane))
 
 
 def _fills_a_core(params: Any, device: Any) -> bool:

@@ -96,6 +96,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _with_nan(value: Any) -> Any:
+    """The way back: in memory what is not finite is NaN."""
+    if isinstance(value, dict):
+        return {key: _with_nan(entry) for key, entry in value.items()}
+    return math.nan if value is None else value
+
+
 def read_lines(path: Path) -> list[Line]:
     """The lines of a `metrics.jsonl` (or .gz); a torn last one is left out."""
     packed = path.with_name(path.name + ".gz")
@@ -108,7 +115,7 @@ def read_lines(path: Path) -> list[Line]:
 def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
     for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
+            yield _with_nan(json.loads(line))
         except ValueError:
             if number < len(lines):
                 raise ValueError(
@@ -148,9 +155,9 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
-    """One array an entry, one row a round; null is NaN. Evaluations are left out, for they are not of every round."""
+    """One array an entry, one row a round. Evaluations are left out, for they are not of every round."""
     names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
-    return {name: np.asarray([math.nan if line[name] is None else line[name] for line in lines]) for name in names}
+    return {name: np.asarray([line[name] for line in lines]) for name in names}
 
 
 def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
@@ -159,8 +166,7 @@ def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, 
     for line in lines:
         for split, metrics in line.get("evaluation", {}).items():
             for name, value in metrics.items():
-                pair = (line["round"], math.nan if value is None else value)
-                found.setdefault(split, {}).setdefault(name, []).append(pair)
+                found.setdefault(split, {}).setdefault(name, []).append((line["round"], value))
     as_arrays = lambda pairs: (np.asarray([r for r, _ in pairs]), np.asarray([value for _, value in pairs]))
     return {split: {name: as_arrays(pairs) for name, pairs in metrics.items()} for split, metrics in found.items()}
 

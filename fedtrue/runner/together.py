@@ -55,11 +55,8 @@ def train_together(
     with float64(task.float64), ExitStack() as held:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
         journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
-        most = (
-            min(at_once, len(cells))
-            if at_once
-            else cells_at_once(grid.method_of(_rows(grid.values, 0)), task, len(cells))
-        )
+        fitting = lambda: cells_at_once(grid.method_of(_rows(grid.values, 0)), task, first.cohort)
+        most = min(at_once or fitting(), len(cells))
         results, simulation, begin = list[Result](), None, 0
         while begin < len(cells):
             chunk = np.s_[begin : begin + most]
@@ -84,9 +81,9 @@ def train_together(
 def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitStack) -> CellJournal:
     """The cell's folder, made if it is not there, and held until `held` lets go."""
     path = out / cell.name
+    held.enter_context(folder.Held(path))
     if not folder.is_one(path):
         folder.make(path, cell.config.settings())
-    held.enter_context(folder.Held(path))
     message = message_bytes(cell.config.build_method(task), task)
     journal = CellJournal(path, len(task.train), message, cell.config.tensorboard)
     journal.option = option

@@ -41,8 +41,9 @@ def test_lines_read_back_are_the_lines_written_to_the_last_bit(tmp_path):
 
 def test_a_number_that_is_not_finite_is_null_in_the_file_and_nan_in_the_columns(tmp_path):
     written(tmp_path / METRICS, [line(0, loss=math.inf), line(1, evaluation={"test": {"loss": math.nan}})])
+    assert [text.count("null") for text in (tmp_path / METRICS).read_text().splitlines()] == [1, 1]
     found = read_lines(tmp_path / METRICS)
-    assert found[0]["loss"] is None
+    assert math.isnan(found[0]["loss"]) and math.isnan(found[1]["evaluation"]["test"]["loss"])
     assert np.isnan(columns(found)["loss"][0])
     assert np.isnan(evaluations(found)["test"]["loss"][1][0])
 

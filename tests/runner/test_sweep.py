@@ -149,6 +149,25 @@ def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
     assert diverged.summary["status"] == "diverged" and diverged.summary["totals"]["skipped_rounds"] >= 10
 
 
+def test_a_sweep_goes_on_beside_a_cell_that_had_diverged_when_it_was_stopped(tmp_path):
+    """Its last lines have no loss: null in the file."""
+    text = 'task = "quadratic"\nrounds = 60\nlocal_steps = 3\nclient = {name = "sgd"}\ncorrection = "none"\n'
+    (tmp_path / "s.toml").write_text(
+        text + "checkpoint_every = 20\n[sweep.product]\nclient.learning_rate = [0.001, 1e200]\n"
+    )
+    cells, found = prepare(tmp_path / "s.toml", tmp_path / "out")
+    stop = Stop()
+
+    def after_the_tenth_skipped(name, lines):
+        stop.signal = stop.signal or 2 * (len(lines) >= 20)
+
+    with pytest.warns(UserWarning, match="not finite"), pytest.raises(Stopped):
+        run_groups(found, tmp_path / "out", None, stop, after_the_tenth_skipped, nothing)
+    assert main(["resume", str(tmp_path / "out")]) == 0
+    statuses = [read_run(tmp_path / "out" / cell.name).summary["status"] for cell in cells]
+    assert statuses == ["finished", "diverged"]
+
+
 def test_the_table_of_cells_has_room_for_those_that_diverged_before_they_were_evaluated(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     text = """
