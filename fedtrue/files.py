@@ -1,6 +1,7 @@
 """Writing that a crash cannot tear: to a temporary name, to the disk, then renamed."""
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +10,7 @@ PARTIAL = ".part"
 
 def write_atomically(path: Path, data: bytes) -> None:
     """After this `path` holds `data`, whatever happens; before, it holds what it held. Nothing half-written is left."""
-    partial = path.with_name(path.name + PARTIAL)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}{PARTIAL}")  # others may write it too
     try:
         with partial.open("wb") as file:
             file.write(data)

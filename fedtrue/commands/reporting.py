@@ -9,11 +9,13 @@ from typing import Any
 from fedtrue.commands.answer import Answer, printed
 from fedtrue.names import look_up
 from fedtrue.report import heat_map, pictures
+from fedtrue.report.heat_table import heat_markdown, heat_records
 from fedtrue.report.measures import chosen_measure
 from fedtrue.report.page import counted, page
 from fedtrue.report.settings import group
 from fedtrue.report.table_formats import FORMATS, as_records
 from fedtrue.report.tables import bytes_text, table_of
+from fedtrue.report.targets import check_target
 from fedtrue.runner import packing
 from fedtrue.runner.records import SWEEP, Run, find_runs, read_run
 
@@ -24,7 +26,7 @@ def report(options: Namespace) -> Answer:
     formats = [look_up("picture format", known, kind) for kind in _list(options.formats)]
     runs = _runs(options.runs)
     measure = chosen_measure(runs, options.metric)
-    heat_map.check_threshold(options.threshold, measure)
+    check_target(options.threshold, measure, "--threshold")
     target: Path = options.out
     text = page(runs, target, name=options.title, measure=measure, threshold=options.threshold)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +35,8 @@ def report(options: Namespace) -> Answer:
     if options.pictures is not None:
         drawn = pictures.draw_pictures(runs, options.pictures, formats, measure, options.threshold)
     size = target.stat().st_size
-    cells = _cells(runs, measure, options.threshold)
+    heat, limit = _panels(runs, measure, options.threshold)
+    cells = [heat_map.count_record(panel, measure, limit) for panel in heat]
     answer = {
         "report": str(target),
         "bytes": size,
@@ -50,33 +53,47 @@ def report(options: Namespace) -> Answer:
     return Answer(answer, lambda: _write("\n".join([*said, ""])))
 
 
-def _cells(runs: Sequence[Run], measure: str, threshold: float | None) -> list[dict[str, Any]]:
-    """How many cells of each heat map reach the threshold."""
+def _panels(runs: Sequence[Run], measure: str, threshold: float | None) -> tuple[list[heat_map.Panel], float]:
+    """The heat maps, and the threshold given or chosen for them; none where no cell has a value to compare."""
     heat = heat_map.panels(group(runs))
     limit = heat_map.default_threshold(heat, measure) if threshold is None else threshold
-    if limit is None:
-        return []
-    return [
-        {
-            "panel": panel.title,
-            "threshold": limit,
-            "count": heat_map.count_beyond(panel, measure, limit),
-            "cells": len(panel.cells),
-            "text": heat_map.count_text(panel, measure, limit),
-        }
-        for panel in heat
-    ]
+    return ([], 0.0) if limit is None else (heat, limit)
 
 
 def table(options: Namespace) -> Answer:
     """The runs as a table for a document; the same records give the same bytes."""
-    made = table_of(group(_runs(options.runs)), options.metric, _list(options.columns), options.sort)
-    text = FORMATS[options.format](made)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
-        return Answer(as_records(made), printed(f"table: {options.out}"))
-    return Answer(as_records(made), lambda: _write(text))
+    runs = _runs(options.runs)
+    measure = chosen_measure(runs, options.metric)
+    if options.heat_map:
+        return _heat_table(options, runs, measure)
+    if options.threshold is not None:
+        raise ValueError("--threshold is for heat maps: add --heat-map, or give --target")
+    check_target(options.target, measure, "--target")
+    columns, winners = _list(options.columns), _list(options.winners)
+    made = table_of(group(runs), measure, columns, options.sort, target=options.target, winners=winners)
+    return _table_answer(as_records(made), FORMATS[options.format](made), options.out)
+
+
+def _heat_table(options: Namespace, runs: Sequence[Run], measure: str) -> Answer:
+    """The heat maps as Markdown or JSON."""
+    for name in ("columns", "sort", "winners", "target"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--heat-map has rows and columns of its own: leave out --{name}")
+    if options.format != "markdown":
+        raise ValueError(f"--heat-map is written as Markdown or JSON, not as {options.format}: leave out --format")
+    check_target(options.threshold, measure, "--threshold")
+    heat, limit = _panels(runs, measure, options.threshold)
+    if not heat:
+        raise ValueError("--heat-map needs runs with two client rates and two server rates, of which one has a value")
+    return _table_answer(heat_records(heat, measure, limit), heat_markdown(heat, measure, limit), options.out)
+
+
+def _table_answer(rows: list[dict[str, Any]], text: str, out: Path | None) -> Answer:
+    if out is None:
+        return Answer(rows, lambda: _write(text))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    return Answer(rows, printed(f"table: {out}"))
 
 
 def pack(options: Namespace) -> Answer:

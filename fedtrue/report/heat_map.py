@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedtrue.report.measures import group_value, higher_is_better, is_share
+from fedtrue.report.measures import group_value, higher_is_better
 from fedtrue.report.settings import Group, described, differing, flatten
+from fedtrue.report.targets import reaches, target_text
 
 CLIENT_RATE, SERVER_RATE = "client.learning_rate", "server.learning_rate"
 
@@ -79,23 +80,6 @@ def default_threshold(panels: Sequence[Panel], measure: str) -> float | None:
     return float(f"{round(wanted / step) * step:.12g}")
 
 
-def check_threshold(threshold: float | None, measure: str) -> None:
-    """Refuses what no cell could be compared with, and percent where a part of 1 is meant."""
-    if threshold is None:
-        return
-    if not math.isfinite(threshold):
-        raise ValueError(f"--threshold must be a finite number, not {threshold}")
-    if is_share(measure) and threshold > 1:
-        raise ValueError(
-            f"--threshold {threshold:g}: {measure} is a part of 1; {threshold / 100:g} means {threshold:g} %"
-        )
-
-
-def reaches(value: float | None, measure: str, threshold: float) -> bool:
-    """At least as good as the threshold: above it for accuracies, below it for losses."""
-    return value is not None and bool(value >= threshold if higher_is_better(measure) else value <= threshold)
-
-
 def count_beyond(panel: Panel, measure: str, threshold: float) -> int:
     """The cells that reach the threshold; those that diverged do not."""
     return sum(reaches(cell_value(group, measure), measure, threshold) for group in panel.cells.values())
@@ -103,6 +87,16 @@ def count_beyond(panel: Panel, measure: str, threshold: float) -> int:
 
 def count_text(panel: Panel, measure: str, threshold: float) -> str:
     """'10 of 28 cells above 20 %'."""
-    word = "above" if higher_is_better(measure) else "below"
-    value = f"{100 * threshold:.4g} %" if is_share(measure) else f"{threshold:.4g}"
+    word, value = "above" if higher_is_better(measure) else "below", target_text(threshold, measure)
     return f"{count_beyond(panel, measure, threshold)} of {len(panel.cells)} cells {word} {value}"
+
+
+def count_record(panel: Panel, measure: str, threshold: float) -> dict[str, Any]:
+    """How many cells of a panel reach the threshold."""
+    return {
+        "panel": panel.title,
+        "threshold": threshold,
+        "count": count_beyond(panel, measure, threshold),
+        "cells": len(panel.cells),
+        "text": count_text(panel, measure, threshold),
+    }

@@ -57,6 +57,11 @@ def measure_title(measure: str) -> str:
     return measure.replace(".", " ").replace("_", " ")
 
 
+def last_rounds_title(measure: str) -> str:
+    """What `last_rounds` is called over a column: 'test accuracy, last 100 rounds (%)'."""
+    return f"{measure_title(measure)}, last {LAST} rounds{' (%)' if is_share(measure) else ''}"
+
+
 def series(run: Run, measure: str) -> tuple[np.ndarray, np.ndarray] | None:
     """(round index, value) of a measure, or None where the run does not have it."""
     split, _, name = measure.rpartition(".")

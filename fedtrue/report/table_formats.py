@@ -7,6 +7,7 @@ from typing import Any
 
 from fedtrue.report.measures import Mean
 from fedtrue.report.tables import Table
+from fedtrue.report.targets import Missed
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -30,12 +31,12 @@ def to_markdown(table: Table) -> str:
 
 def markdown(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
     """A table of texts; the numeric columns to the right."""
-    line = lambda cells: "| " + " | ".join(map(_in_markdown, cells)) + " |"
+    line = lambda cells: "| " + " | ".join(map(in_markdown, cells)) + " |"
     rule = "|" + "|".join("--:" if right else "---" for right in numeric) + "|"
     return "\n".join([line(titles), rule, *map(line, rows)]) + "\n"
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """Characters that would end a cell or start a tag or emphasis, escaped."""
     for character in "\\`*_|[]":
         text = text.replace(character, "\\" + character)
@@ -62,6 +63,8 @@ def to_csv(table: Table) -> str:
 def _raw(cell: Any) -> tuple[Any, Any]:
     if isinstance(cell, Mean):
         return repr(cell.value), "" if cell.deviation is None else repr(cell.deviation)
+    if isinstance(cell, Missed):
+        return "", ""
     if isinstance(cell, list):
         return " ".join(map(str, cell)), ""
     return ("" if cell is None else cell), ""
@@ -96,5 +99,5 @@ FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 
 def as_records(table: Table) -> list[dict[str, Any]]:
     """The rows for `--json`: raw values under the columns' keys."""
-    plain = lambda cell: cell._asdict() if isinstance(cell, Mean) else cell
+    plain = lambda cell: cell._asdict() if isinstance(cell, Mean | Missed) else cell
     return [{column.key: plain(cell) for column, cell in zip(table.columns, row)} for row in table.values()]

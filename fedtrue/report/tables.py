@@ -1,7 +1,7 @@
 """A table of runs: the settings that differ, means over seeds, the paper's number beside ours."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,14 @@ from fedtrue.report.measures import (
     group_value,
     higher_is_better,
     is_share,
+    last_rounds_title,
     mean,
     measure_names,
     measure_title,
     series,
 )
 from fedtrue.report.settings import Group, as_text, differing, status, title
+from fedtrue.report.targets import COSTS, Missed, cost_to, missed_text, spent, target_text
 from fedtrue.runner.records import Run
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -33,7 +35,7 @@ class Column:
     value: Callable[[Group], Any]
     write: Callable[[Any], str] = as_text
     numeric: bool = False
-    descending: bool = False  # the best is the highest
+    best: str = ""  # "highest" or "lowest", where there is a best
 
 
 @dataclass(frozen=True)
@@ -53,42 +55,74 @@ def table_of(
     measure: str | None = None,
     columns: Sequence[str] | None = None,
     sort: str | None = None,
+    *,
+    target: float | None = None,
+    winners: Sequence[str] | None = None,
 ) -> Table:
-    """The columns asked for; else name, what differs, seeds, status if not all finished, measure, paper, costs."""
+    """The columns asked for; else name, what differs, seeds, status if not all finished, measure, paper, costs.
+
+    `target`: costs are those until the measure reaches it. `winners`: of each combination of these columns' values only
+    the best row by `sort`, in the order of the runs.
+    """
     runs = [run for group in groups for run in group.runs]
     measure = chosen_measure(runs, measure)
-    known = {column.key: column for column in all_columns(groups, measure)}
-    wanted = columns or default_columns(groups, measure)
-    picked = tuple(look_up("column", known, key) for key in wanted)
-    ordered = list(groups)
-    if sort:
-        ordered.sort(key=_order(look_up("column", known, sort)))
-    return Table(picked, tuple(ordered))
+    known = {column.key: column for column in all_columns(groups, measure, target)}
+    picked = tuple(_column(known, key) for key in columns or default_columns(groups, measure, target))
+    by = _column(known, sort) if sort else None
+    if winners:
+        return Table(picked, tuple(winning(groups, [_column(known, key) for key in winners], by)))
+    return Table(picked, tuple(sorted(groups, key=_order(by)) if by else groups))
+
+
+def _column(known: Mapping[str, Column], key: str) -> Column:
+    if key in COSTS and key not in known:
+        raise ValueError(f"column {key!r} needs a value to reach: add --target, e.g. --target 0.5")
+    return look_up("column", known, key)
+
+
+def winning(groups: Sequence[Group], columns: Sequence[Column], by: Column | None) -> list[Group]:
+    """Of each combination of the columns' values the best group, in the order in which the combinations are met.
+
+    One with a seed that diverged is taken only where no other has a value: its settings are not ones to use.
+    """
+    if by is None or not by.best:
+        instead = "" if by is None else f", and {by.key!r} has none"
+        raise ValueError(f"--winners needs --sort by a column that has a best{instead}: e.g. --sort test.accuracy")
+    order = _order(by)
+    rank = lambda group: (_plain(by.value(group)) is None, "diverged" in group.status, order(group))
+    combinations: dict[str, list[Group]] = {}
+    for group in groups:
+        combinations.setdefault(repr([column.value(group) for column in columns]), []).append(group)
+    return [min(members, key=rank) for members in combinations.values()]
 
 
 def _order(column: Column) -> Callable[[Group], Any]:
     """Best first where there is a best; numbers before words, nothing last."""
 
     def key(group: Group) -> Any:
-        value = column.value(group)
-        value = value.value if isinstance(value, Mean) else value
+        value = _plain(column.value(group))
         if value is None:
             return (2, 0.0, "")
         if isinstance(value, int | float):
-            return (0, -value if column.descending else value, "")
+            return (0, -value if column.best == "highest" else value, "")
         return (1, 0.0, as_text(value))
 
     return key
 
 
-def default_columns(groups: Sequence[Group], measure: str) -> list[str]:
+def _plain(value: Any) -> Any:
+    """Without its deviation."""
+    return value.value if isinstance(value, Mean | Missed) else value
+
+
+def default_columns(groups: Sequence[Group], measure: str, target: float | None = None) -> list[str]:
     keys = ["run", *differing([group.settings for group in groups])]
     seeds = [group.seeds for group in groups]
     keys += ["seed"] if any(each != seeds[0] for each in seeds) or len(seeds[0]) > 1 else []
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
     keys += [measure, f"best.{measure}"]
     keys += ["paper", "difference"] if paper_applies(groups, measure) else []
-    return [*keys, "rounds_done", "bytes", "seconds"]
+    return [*keys, *(("rounds_done", "bytes", "seconds") if target is None else COSTS)]
 
 
 def paper_applies(groups: Sequence[Group], measure: str) -> bool:
@@ -97,7 +131,7 @@ def paper_applies(groups: Sequence[Group], measure: str) -> bool:
     return any(group.paper is not None for group in groups) and measure == chosen_measure(runs)
 
 
-def all_columns(groups: Sequence[Group], measure: str) -> list[Column]:
+def all_columns(groups: Sequence[Group], measure: str, target: float | None = None) -> list[Column]:
     """Every column that these runs can have."""
     runs = [run for group in groups for run in group.runs]
     settings = dict.fromkeys(key for group in groups for key in group.settings)
@@ -109,6 +143,7 @@ def all_columns(groups: Sequence[Group], measure: str) -> list[Column]:
         *(column for name in measure_names(runs) for column in _measure_columns(name)),
         *_paper_columns(measure),
         *_cost_columns(),
+        *(_target_columns(measure, target) if target is not None else []),
         Column("device", "device", lambda group: _origins(group, lambda origin: origin.get("devices", []))),
         Column("command", "command", lambda group: _origins(group, lambda origin: [origin.get("command", "")])),
     ]
@@ -127,10 +162,11 @@ def _setting_column(key: str) -> Column:
 def _measure_columns(name: str) -> list[Column]:
     """Over the last rounds, best and final; the paper's comparison is the first, so it has the measure's own name."""
     said = measure_title(name)
-    style: Any = {"write": percent if is_share(name) else number, "numeric": True, "descending": higher_is_better(name)}
+    direction = "highest" if higher_is_better(name) else "lowest"
+    style: Any = {"write": percent if is_share(name) else number, "numeric": True, "best": direction}
     unit = " (%)" if is_share(name) else ""
     return [
-        Column(name, f"{said}, last 100 rounds{unit}", lambda group: group_value(group, name), **style),
+        Column(name, last_rounds_title(name), lambda group: group_value(group, name), **style),
         Column(f"best.{name}", f"best {said}{unit}", lambda group: _over_seeds(group, best, name), **style),
         Column(f"final.{name}", f"final {said}{unit}", lambda group: _over_seeds(group, final, name), **style),
     ]
@@ -138,13 +174,12 @@ def _measure_columns(name: str) -> list[Column]:
 
 def _paper_columns(measure: str) -> list[Column]:
     return [
-        Column("paper", "paper", lambda group: group.paper, _printed, numeric=True, descending=True),
+        Column("paper", "paper", lambda group: group.paper, _printed, numeric=True, best="highest"),
         Column("difference", "difference", lambda group: difference(group, measure), _signed, numeric=True),
     ]
 
 
 def _cost_columns() -> list[Column]:
-    total = lambda run, *names: float(sum(run.rounds[name].sum() for name in names if name in run.rounds))
     rounds = lambda run: len(run.rounds.get("round", ()))
     return [
         Column(
@@ -153,18 +188,33 @@ def _cost_columns() -> list[Column]:
         Column(
             "bytes",
             "traffic",
-            lambda group: _mean_of(group, lambda run: total(run, "bytes_up", "bytes_down")),
+            lambda group: _mean_of(group, lambda run: spent(run, "bytes_up", "bytes_down")),
             lambda value: bytes_text(value.value) if value else "–",
             True,
         ),
         Column(
             "seconds",
             "time",
-            lambda group: _mean_of(group, lambda run: total(run, "seconds")),
+            lambda group: _mean_of(group, lambda run: spent(run, "seconds")),
             lambda value: duration_text(value.value) if value else "–",
             True,
         ),
     ]
+
+
+def _target_columns(measure: str, target: float) -> list[Column]:
+    """What it cost until the measure first reached the target."""
+    goal = f"{measure_title(measure)} {target_text(target, measure)}"
+    return [
+        _target_column("rounds_to", f"rounds to {goal}", measure, target, lambda count: f"{count:,.0f}"),
+        _target_column("bytes_to", f"traffic to {goal}", measure, target, lambda count: bytes_text(count, none="0 B")),
+        _target_column("seconds_to", f"time to {goal}", measure, target, duration_text),
+    ]
+
+
+def _target_column(key: str, said: str, measure: str, target: float, write: Callable[[float], str]) -> Column:
+    text = lambda cell: missed_text(cell) if isinstance(cell, Missed) else _with_deviation(cell, write)
+    return Column(key, said, lambda group: cost_to(group, measure, target, key), text, numeric=True, best="lowest")
 
 
 def final(run: Run, measure: str) -> float | None:
@@ -213,10 +263,10 @@ def _seeds_text(seeds: Sequence[Any]) -> str:
     return ", ".join(map(str, sorted(seeds))) if len(seeds) < 6 else f"{len(seeds)} seeds"
 
 
-def bytes_text(count: float) -> str:
+def bytes_text(count: float, none: str = "–") -> str:
     """1.23 MB, in powers of 1,000."""
     if count <= 0:
-        return "–"
+        return none
     power = min(int(math.log10(max(count, 1)) / 3 + 1e-9), len(UNITS) - 1)
     return f"{count / 1000**power:.3g} {UNITS[power]}"
 

@@ -71,6 +71,26 @@ def test_table_answers_in_json(made_runs, capsys):
     assert rows[-1]["test.loss"] is None  # the run that diverged
 
 
+def test_a_target_puts_what_it_cost_in_place_of_the_costs(made_runs, capsys):
+    assert main(["table", str(made_runs["methods"]), "--target", "0.55", "--json"]) == 0
+    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows["client SGD"])[-3:] == ["rounds_to", "bytes_to", "seconds_to"]
+    assert rows["client SGD"]["seconds_to"]["value"] == pytest.approx(rows["client SGD"]["rounds_to"]["value"] / 2)
+    missed = {"value": None, "deviation": None, "seeds": 1, "reached": 0}
+    assert rows["client Yogi + joint correction"]["rounds_to"] == missed
+
+
+def test_a_heat_map_says_what_the_report_says(made_runs, tmp_path, capsys):
+    sweep, threshold = str(made_runs["sweep"]), ["--threshold", "0.2", "--json"]
+    assert main(["report", sweep, "-o", str(tmp_path / "r.html"), *threshold]) == 0
+    reported = json.loads(capsys.readouterr().out)["heat_maps"]
+    assert main(["table", sweep, "--heat-map", *threshold]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [{key: panel[key] for key in reported[0]} for panel in shown] == reported
+    assert main(["table", sweep, "--heat-map", "--threshold", "0.2", "-o", str(tmp_path / "t.md")]) == 0
+    assert (tmp_path / "t.md").read_text().count("of 28 cells above 20 %") == 2
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -80,6 +100,16 @@ def test_table_answers_in_json(made_runs, capsys):
         (["table", "RUNS", "--columns", "rnu"], "did you mean 'run'"),
         (["table", "RUNS", "--sort", "pape"], "did you mean 'paper'"),
         (["table", "RUNS", "--format", "latx"], "invalid choice"),
+        (["table", "RUNS", "--target", "57"], "0.57 means 57 %"),
+        (["table", "RUNS", "--target", "nan"], "--target must be a finite number"),
+        (["table", "RUNS", "--columns", "rounds_to"], "add --target"),
+        (["table", "RUNS", "--threshold", "0.2"], "add --heat-map, or give --target"),
+        (["table", "RUNS", "--winners", "client.name"], "--winners needs --sort"),
+        (["table", "RUNS", "--winners", "clent.name", "--sort", "test.accuracy"], "did you mean 'client.name'"),
+        (["table", "RUNS", "--heat-map"], "two client rates and two server rates"),
+        (["table", "RUNS", "--heat-map", "--threshold", "20"], "--threshold 20: test.accuracy is a part of 1"),
+        (["table", "RUNS", "--heat-map", "--format", "csv"], "Markdown or JSON, not as csv"),
+        (["table", "RUNS", "--heat-map", "--sort", "run"], "leave out --sort"),
         (["report", "RUNS", "--formats", "pgn"], "did you mean 'png'"),
         (["report", "RUNS", "--threshold", "20"], "0.2 means 20 %"),
         (["report", "RUNS", "--threshold", "nan"], "must be a finite number"),

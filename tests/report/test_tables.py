@@ -61,6 +61,66 @@ def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
     assert by("client.name") == ["client Adam", "client SGD"]
 
 
+@pytest.fixture
+def rates(tmp_path):
+    """Two methods with two rates each; Adam's higher rate is the better, SGD's diverged at what looked like more."""
+    cells = {"0": ("sgd", 0.1, 0.3), "1": ("adam", 0.1, 0.4), "2": ("sgd", 1.0, 0.9), "3": ("adam", 1.0, 0.5)}
+    for folder, (name, rate, value) in cells.items():
+        status = "diverged" if value == 0.9 else "finished"
+        write_run(tmp_path / folder, [value], status=status, client={"name": name, "learning_rate": rate})
+    return group([read_run(path) for path in find_runs([tmp_path])])
+
+
+def rows_of(table):
+    return [[row["client.name"], row["client.learning_rate"]] for row in as_records(table)]
+
+
+COLUMNS = ["client.name", "client.learning_rate"]
+
+
+@pytest.mark.parametrize("sort", ["test.accuracy", "best.test.accuracy", "final.test.accuracy"])
+def test_winners_are_the_best_of_each_combination_in_the_order_of_the_runs(rates, sort):
+    table = table_of(rates, columns=COLUMNS, sort=sort, winners=["client.name"])
+    assert rows_of(table) == [["sgd", 0.1], ["adam", 1.0]]  # SGD came first; its other rate diverged
+
+
+def test_the_lowest_loss_wins(tmp_path):
+    for rate, loss in ((0.1, 2.0), (1.0, 1.0)):
+        client = {"name": "sgd", "learning_rate": rate}
+        write_run(tmp_path / str(rate), [0.5], loss=[loss], client=client)
+    groups = group([read_run(path) for path in find_runs([tmp_path])])
+    assert rows_of(table_of(groups, columns=COLUMNS, sort="test.loss", winners=["client.name"])) == [["sgd", 1.0]]
+
+
+def test_a_group_of_which_one_seed_diverged_wins_only_where_no_other_has_a_value(tmp_path):
+    high, low = ({"name": "sgd", "learning_rate": rate} for rate in (1.0, 0.1))
+    write_run(tmp_path / "high0", [0.9], client=high)
+    write_run(tmp_path / "high1", [0.9], client=high, seed=1, status="diverged")
+    winner = lambda: rows_of(
+        table_of(
+            group([read_run(path) for path in find_runs([tmp_path])]),
+            columns=COLUMNS,
+            sort="test.accuracy",
+            winners=["client.name"],
+        )
+    )
+    assert winner() == [["sgd", 1.0]]
+    write_run(tmp_path / "low0", [None], client=low)
+    assert winner() == [["sgd", 1.0]]
+    write_run(tmp_path / "low1", [0.3], client=low, seed=1)
+    assert winner() == [["sgd", 0.1]]
+
+
+def test_every_group_wins_where_all_combinations_differ(rates):
+    assert table_of(rates, sort="test.accuracy", winners=COLUMNS).groups == tuple(rates)
+
+
+@pytest.mark.parametrize("sort", [None, "client.name", "rounds_done", "seconds"])
+def test_winners_need_a_column_that_has_a_best(rates, sort):
+    with pytest.raises(ValueError, match="--winners needs --sort by a column that has a best"):
+        table_of(rates, sort=sort, winners=["client.name"])
+
+
 def test_an_unknown_column_is_refused_with_the_nearest(two_methods):
     with pytest.raises(ValueError, match=r"did you mean 'client\.name'"):
         table_of(two_methods, columns=["client.nam"])

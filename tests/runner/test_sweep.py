@@ -1,7 +1,9 @@
 """A sweep's cells are runs: trained together, each ends as it would alone, wherever it was stopped."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 from fedtrue.cli import main
+from fedtrue.files import write_atomically
 from fedtrue.runner import together
 from fedtrue.runner.records import read_run
 from fedtrue.runner.stop import Stop, Stopped
@@ -288,6 +291,21 @@ def test_another_sweeps_folder_is_left_alone(tmp_path):
     sweep(BASE + "[sweep.product]\nseed = [0]\n", tmp_path)
     with pytest.raises(ValueError, match="holds another sweep"):
         sweep(BASE + "[sweep.product]\nseed = [1]\n", tmp_path)
+
+
+def test_many_processes_may_start_their_cells_of_a_sweep_at_the_same_moment(tmp_path):
+    """Each keeps the sweep's file in the folder; all write the same bytes, none may be in another's way."""
+    text, together = bytes(1_000_000), Barrier(8)
+
+    def keep(_):
+        together.wait()
+        write_atomically(tmp_path / "kept", text)
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            list(pool.map(keep, range(8)))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept").read_bytes() == text
 
 
 def test_only_cells_of_a_name(tmp_path, capsys):
