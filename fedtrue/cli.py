@@ -112,6 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default report.html)")
     report.add_argument("--title", help="its heading (default: the tasks' names)")
     report.add_argument("--pictures", type=Path, metavar="DIR", help="also draw the figures, into this folder")
+    report.add_argument("--limits", metavar="A,B", help="the values that the pictures' curves show, e.g. 0.5,0.6")
     report.add_argument("--formats", default="png,pdf", help="of the pictures: png, pdf, svg (default png,pdf)")
     table = _command(commands, "table", "runs as a table for a document", "reporting.table")
     table.add_argument("--format", choices=["markdown", "csv", "latex"], default="markdown", help="(default markdown)")

@@ -27,13 +27,14 @@ def report(options: Namespace) -> Answer:
     runs = _runs(options.runs)
     measure = chosen_measure(runs, options.metric)
     check_target(options.threshold, measure, "--threshold")
+    limits = _limits(options.limits, measure)
     target: Path = options.out
     text = page(runs, target, name=options.title, measure=measure, threshold=options.threshold)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     drawn: list[Path] = []
     if options.pictures is not None:
-        drawn = pictures.draw_pictures(runs, options.pictures, formats, measure, options.threshold)
+        drawn = pictures.draw_pictures(runs, options.pictures, formats, measure, options.threshold, limits)
     size = target.stat().st_size
     heat, limit = _panels(runs, measure, options.threshold)
     cells = [heat_map.count_record(panel, measure, limit) for panel in heat]
@@ -51,6 +52,21 @@ def report(options: Namespace) -> Answer:
         *(f"picture: {path}" for path in drawn),
     ]
     return Answer(answer, lambda: _write("\n".join([*said, ""])))
+
+
+def _limits(text: str | None, measure: str) -> tuple[float, float] | None:
+    """`0.5,0.6`, the lower first."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low = high = 0.0
+    if not low < high:
+        raise ValueError(f"--limits takes two numbers, the lower first, e.g. 0.5,0.6, not {text!r}")
+    for limit in (low, high):
+        check_target(limit, measure, "--limits")
+    return low, high
 
 
 def _panels(runs: Sequence[Run], measure: str, threshold: float | None) -> tuple[list[heat_map.Panel], float]:

@@ -19,8 +19,12 @@ def draw_curves(
     y_label: str,
     x_label: str = "round",
     bands: Mapping[str, Band] | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> None:
-    """One picture of {name: (x, y)} with bands {name: (low, high)}, on a solid background, readable in a README."""
+    """One picture of {name: (x, y)} with bands {name: (low, high)}, on a solid background, readable in a README.
+
+    `limits` are the lowest and highest y that are shown.
+    """
     with picture(path, (8, 4.5)) as figure:
         axes = figure.subplots()
         for place, (name, (x, y)) in enumerate(curves.items()):
@@ -29,6 +33,8 @@ def draw_curves(
             if bands and name in bands:
                 axes.fill_between(x, *bands[name], color=colour, alpha=0.2, linewidth=0)
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        if limits is not None:
+            axes.set_ylim(*limits)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if len(curves) > 6:

@@ -29,8 +29,12 @@ def draw_pictures(
     formats: Sequence[str],
     measure: str | None = None,
     threshold: float | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> list[Path]:
-    """Curves against rounds and bytes, and the heat maps where rates vary; returns what was written."""
+    """Curves against rounds and bytes, and the heat maps where rates vary; returns what was written.
+
+    `limits` are the lowest and highest value of the measure that curves show: where they end, say.
+    """
     groups, measure = group(runs), chosen_measure(runs, measure)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -40,7 +44,7 @@ def draw_pictures(
         if found and any(getattr(c, axis).any() for c in found.values()):
             for kind in formats:
                 written.append(folder / f"curves-{axis}.{kind}")
-                _draw_against(axis, found, measure, written[-1], len(groups))
+                _draw_against(axis, found, measure, written[-1], len(groups), limits)
     heat = panels(groups)
     threshold = default_threshold(heat, measure) if threshold is None else threshold
     if heat and threshold is not None:
@@ -50,7 +54,9 @@ def draw_pictures(
     return written
 
 
-def _draw_against(axis: str, curves: dict[str, Curve], measure: str, path: Path, total: int) -> None:
+def _draw_against(
+    axis: str, curves: dict[str, Curve], measure: str, path: Path, total: int, limits: tuple[float, float] | None
+) -> None:
     scale = 100 if is_share(measure) else 1
     unit, word = _unit(axis, max(getattr(c, axis)[-1] for c in curves.values()))
     title = measure_title(measure)
@@ -65,6 +71,7 @@ def _draw_against(axis: str, curves: dict[str, Curve], measure: str, path: Path,
             for name, c in curves.items()
             if c.low is not None and c.high is not None
         },
+        limits=limits and (scale * limits[0], scale * limits[1]),
     )
 
 

@@ -244,11 +244,13 @@ def percent(value: Mean | None) -> str:
 
 
 def number(value: Mean | None) -> str:
-    return "–" if value is None else _with_deviation(value, lambda part: f"{part:.4g}")
+    return "–" if value is None else _with_deviation(value, lambda part: f"{part:.4g}", lambda part: f"{part:.2g}")
 
 
-def _with_deviation(value: Mean, write: Callable[[float], str]) -> str:
-    return write(value.value) + ("" if value.deviation is None else f" ± {write(value.deviation)}")
+def _with_deviation(
+    value: Mean, write: Callable[[float], str], write_deviation: Callable[[float], str] | None = None
+) -> str:
+    return write(value.value) + ("" if value.deviation is None else f" ± {(write_deviation or write)(value.deviation)}")
 
 
 def _printed(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """The page of results says what the kept records say."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -27,6 +28,14 @@ def test_every_experiment_can_be_read_and_says_how_it_is_run(path):
     header = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
     assert f"fedtrue sweep {path.relative_to(ROOT)}" in header or f"fedtrue run {path.relative_to(ROOT)}" in header
     assert "Result:" in header
+
+
+def test_the_readme_claims_only_numbers_that_the_page_has():
+    claims = (ROOT / "README.md").read_text().split("**Real data.**")[1].split("**Speed.**")[0]
+    numbers = re.findall(r"\d+\.\d\d ± \d\.\d\d|\d+ of \d+ cells|\d+ of \d+(?= with)", claims)
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert len(numbers) >= 11
+    assert [number for number in numbers if number not in page] == []
 
 
 def test_records_are_of_runs_that_ended_and_name_their_command_and_device():

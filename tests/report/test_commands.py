@@ -1,6 +1,7 @@
 """`fedtrue report` and `fedtrue table` as their users call them."""
 
 import json
+import re
 
 import pytest
 from PIL import Image
@@ -50,6 +51,27 @@ def test_pictures_come_in_the_formats_asked_for_and_repeat_to_the_byte(made_runs
     for name in ("curves-rounds.svg", "curves-rounds.pdf"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     capsys.readouterr()
+
+
+def test_limits_show_that_part_of_the_values_axis(made_runs, tmp_path, capsys):
+    arguments = [
+        "-o",
+        str(tmp_path / "r.html"),
+        "--pictures",
+        str(tmp_path),
+        "--formats",
+        "svg",
+        "--limits",
+        "0.5,0.52",
+    ]
+    assert main(["report", str(made_runs["methods"]), *arguments]) == 0
+    ticks = set(re.findall(r">(\d+\.\d+)</text>", (tmp_path / "curves-rounds.svg").read_text()))
+    assert {"50.0", "52.0"} <= {f"{float(tick):.1f}" for tick in ticks}
+    assert all(50 <= float(tick) <= 52 for tick in ticks)
+    capsys.readouterr()
+    for wrong in ("0.5", "0.6,0.5", "50,60", "a,b"):
+        assert main(["report", str(made_runs["methods"]), *arguments[:-1], wrong]) == 2
+        assert "--limits" in capsys.readouterr().err
 
 
 def test_table_prints_what_it_would_write(made_runs, tmp_path, capsys):
