@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedtrue.algorithm.checks import whole
 from fedtrue.commands.answer import Answer, printed, table
 from fedtrue.report import figure_1, figure_4
 from fedtrue.report.table_formats import markdown
@@ -20,7 +21,8 @@ def curves(options: Namespace) -> Answer:
 
 def contraction(options: Namespace) -> Answer:
     """Measured, or read from the document of an earlier measurement."""
-    document = figure_4.read(options.kept) if options.kept else figure_4.measure(figure_4.writers())
+    whole("--steps", options.steps, low=1)
+    document = figure_4.read(options.kept) if options.kept else _contraction(options)
     rows = figure_4.rows(document)
     columns = ["client", *rows[0]["numbers"]]
     cells = [[row["method"], *row["numbers"].values()] for row in rows]
@@ -30,9 +32,14 @@ def contraction(options: Namespace) -> Answer:
         return Answer({**document, "rows": rows}, lambda: print(text, end=""))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure_4.draw(document, options.out)
-    said = f"{document['source']}: {document['clients']} writers, {document['orders']} batch orders"
+    said = f"{document['source']}: {document['clients']} clients, {document['orders']} batch orders"
     answer = {**document, "rows": rows, "picture": str(options.out)}
     return Answer(answer, printed(table("Fig. 4", columns, cells), said, f"picture: {options.out}"))
+
+
+def _contraction(options: Namespace) -> Any:
+    task = figure_4.in_one_hand() if options.in_one_hand else figure_4.writers()
+    return figure_4.measure(task, options.steps)
 
 
 def _figure(title: str, draw: Callable[[Path], Any], path: Path) -> Answer:

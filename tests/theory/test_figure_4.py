@@ -1,5 +1,6 @@
 """Figure 4: what it measures, what it calls best, and that a kept measurement can be drawn again."""
 
+import gzip
 import json
 
 import jax
@@ -61,12 +62,18 @@ def test_a_kept_document_is_drawn_and_written_without_measuring(document, tmp_pa
     assert main(["theory", "contraction", "--kept", str(kept), "--markdown"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("| client | best rate | h(1) | h(3) | h(4) |") and said.count("\n") == 4
+    (tmp_path / "kept.json.gz").write_bytes(gzip.compress(kept.read_bytes()))
+    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json.gz"), "--markdown"]) == 0
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
 def test_a_file_that_holds_something_else_is_refused_in_one_line(text, tmp_path, capsys):
     (tmp_path / "kept.json").write_text(text)
     assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json")]) == 2
+    assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
+    (tmp_path / "kept.json.gz").write_text(text)
+    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json.gz")]) == 2
     assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
     assert main(["theory", "contraction", "--kept", str(tmp_path / "none.json")]) == 2
     assert "none.json is not there" in capsys.readouterr().err
@@ -80,6 +87,18 @@ def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys)
     assert main(["theory", "contraction", "-o", str(tmp_path / "h.png")]) == 2
     error = capsys.readouterr().err
     assert "fedtrue data get mnist" in error and error.count("\n") == 1
+
+
+@pytest.mark.data
+def test_all_of_mnist_in_one_hand_takes_the_steps_asked_for(real_data, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figure_4, "RATES", (0.02,))
+    monkeypatch.setattr(figure_4, "OPTIMIZERS", {"SGD": ft.client.sgd})
+    words = ["theory", "contraction", "--in-one-hand", "-o", str(tmp_path / "h.png"), "--json", "--steps"]
+    assert main([*words, "2"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["clients"] == 1 and len(answer["curves"][0]["h"]) == 2
+    assert main([*words, "0"]) == 2
+    assert "--steps" in capsys.readouterr().err
 
 
 @pytest.mark.data

@@ -1,0 +1,53 @@
+"""Milliseconds a round of each of a sweep's cells, each in a program of its own, over the same cohorts.
+
+    python benchmarks/methods.py experiments/shakespeare/paper.toml --cells '*seed=0' [--rounds 20] [--out FILE]
+
+A sweep's records cannot tell which method's round is dearer, for its cells share a program. Prints a JSON line a cell.
+"""
+
+import argparse
+import json
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from pathlib import Path
+
+import jax
+from device import measure
+
+from fedtrue.engine.simulation import Simulation
+from fedtrue.runner.sweep import read_sweep
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--cells", default="*")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    lines = []
+    for cell in read_sweep(options.sweep):
+        if not fnmatch(cell.name, options.cells):
+            continue
+        task = cell.config.load_task()
+        simulation = Simulation(task, cell.config.build_method(task), **cell.config.simulation(task))
+        first, median, times, *_ = measure(simulation, options.rounds)
+        found = {
+            "method": cell.config.name(),
+            "ms_a_round": round(median, 2),
+            "ms_of_each_repeat": [round(each, 2) for each in times],
+            "first_round_seconds": round(first, 2),
+            "rounds": options.rounds,
+            "lanes": str(simulation.lanes),
+            "device": jax.local_devices()[0].device_kind,
+            "jax": jax.__version__,
+            "date": datetime.now(UTC).date().isoformat(),
+        }
+        lines.append(json.dumps(found))
+        print(lines[-1], flush=True)
+    if options.out is not None:
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
