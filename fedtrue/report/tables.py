@@ -152,7 +152,7 @@ def all_columns(groups: Sequence[Group], measure: str, target: float | None = No
 def _origins(group: Group, entries: Callable[[Any], Sequence[str]]) -> str:
     """What the runs' origins say, each thing once: devices, commands."""
     said = dict.fromkeys(entry for run in group.runs for entry in entries(run.origin))
-    return "; ".join(entry.removeprefix("gpu:") for entry in said)
+    return "; ".join(entry.removeprefix("gpu:").removeprefix("cpu:") for entry in said)
 
 
 def _setting_column(key: str) -> Column:
