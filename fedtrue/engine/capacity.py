@@ -68,13 +68,20 @@ def _bytes(shapes: Any) -> int:
 
 
 def choose_lanes(
-    steps: np.ndarray, cohort: int, params: Any, bytes_a_lane: int, devices: list[Any], wanted: int | None
+    steps: np.ndarray,
+    cohort: int,
+    params: Any,
+    bytes_a_lane: int,
+    devices: list[Any],
+    wanted: int | None,
+    cells: int = 1,
 ) -> Lanes:
     """As many lanes as asked for, or by the rule; refused if they do not fit.
 
-    On a CPU a model of any size keeps a core busy by itself: one lane a device. Elsewhere lanes are cheap until the
-    chip is full, so: the fewest that do not lengthen the round, given how unequal the clients are. If that is more than
-    half of the cohort, a lane for everyone: 50 clients took 46.7 ms on 50 lanes of an H200, 56.0 ms on 45.
+    On a CPU a model of any size, or many cells of a small one, keep a core busy by themselves: one lane a device.
+    Elsewhere lanes are cheap until the chip is full, so: the fewest that do not lengthen the round, given how unequal
+    the clients are. If that is more than half of the cohort, a lane for everyone: 50 clients took 46.7 ms on 50 lanes
+    of an H200, 56.0 ms on 45.
     """
     fitting = max(free_bytes(devices[0]) // max(bytes_a_lane, 1), 0)
     used = max(1, min(len(devices), cohort // (wanted or 1)))
@@ -82,7 +89,7 @@ def choose_lanes(
         used = min(len(devices), cohort)
         fewest = fewest_lanes(steps, cohort)
         side_by_side = cohort if fewest > cohort / 2 else fewest  # a lane each saves all changes of client
-        wanted = 1 if _fills_a_core(params, devices[0]) else -(-side_by_side // used)
+        wanted = 1 if _fills_a_core(params, devices[0], cells) else -(-side_by_side // used)
         wanted = max(1, min(wanted, fitting))
     if wanted > fitting:
         free = f"{free_bytes(devices[0]) / 1e9:,.1f} GB that are free on {devices[0]}"
@@ -103,9 +110,9 @@ def cells_at_once(method: Method, task: Task, cohort: int | None = None) -> int:
     return max(1, free_bytes(devices[0]) // (alone.per_device * lane))
 
 
-def _fills_a_core(params: Any, device: Any) -> bool:
+def _fills_a_core(params: Any, device: Any, cells: int = 1) -> bool:
     weights = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return device.platform == "cpu" and weights > SMALL_MODEL
+    return device.platform == "cpu" and cells * weights > SMALL_MODEL
 
 
 def fewest_lanes(steps: np.ndarray, cohort: int) -> int:

@@ -52,7 +52,7 @@ class Simulation:
         devices = jax.local_devices()
         params = jax.eval_shape(task.init, jax.random.key(0))
         lane = lane_bytes(self._first_method(), task.loss, params) * self.cells
-        self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes)
+        self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes, self.cells)
         used = devices[: self.lanes.devices]
         self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
         self.shape = Shape(

@@ -59,6 +59,12 @@ def test_a_model_of_some_size_gets_one_lane_on_a_cpu_and_a_small_one_a_lane_for_
     assert (fewest_lanes(nearly_equal, 10), lanes(nearly_equal, small)) == (9, 10)
 
 
+def test_many_small_cells_fill_a_core_as_one_large_model_does():
+    steps, small = np.full(10, 8), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
+    of = lambda cells: choose_lanes(steps, 10, small, 1, jax.local_devices()[:1], None, cells).per_device
+    assert (of(1), of(2000), of(2001)) == (10, 10, 1)  # 10 weights each; 20,000 are small
+
+
 def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():
     steps, params = np.full(4, 3), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
     with pytest.raises(ValueError, match=r"4 lanes of 1,000,000.0 MB do not fit .* at most 0 do"):
