@@ -72,7 +72,7 @@ def _limits(text: str | None, measure: str) -> tuple[float, float] | None:
 def _panels(runs: Sequence[Run], measure: str, threshold: float | None) -> tuple[list[heat_map.Panel], float]:
     """The heat maps, and the threshold given or chosen for them; none where no cell has a value to compare."""
     heat = heat_map.panels(group(runs))
-    limit = heat_map.default_threshold(heat, measure) if threshold is None else threshold
+    limit = heat_map.chosen_threshold(heat, measure, threshold)
     return ([], 0.0) if limit is None else (heat, limit)
 
 

@@ -10,9 +10,7 @@ import numpy as np
 from fedtrue.algorithm.method import Method
 from fedtrue.tasks.task import Task
 
-SMALL_MODEL = (
-    20_000  # weights: at 10,000 a CPU is as fast with one lane as with five, at 50,000 faster (benchmarks/lanes.py)
-)
+SMALL_MODEL = 20_000  # weights: with 10,000 a CPU is as fast on one lane as on five, with 50,000 faster on one
 SLOWER = 1.05  # a round may get this much longer for the sake of fewer lanes
 DRAWS = 64  # cohorts drawn to see how the rounds' lengths behave
 USABLE = 0.8  # of the memory that is free; the rest is for activations and the data

@@ -63,6 +63,11 @@ def cell_value(group: Group, measure: str) -> float | None:
     return value.value if value else None
 
 
+def chosen_threshold(panels: Sequence[Panel], measure: str, given: float | None) -> float | None:
+    """The one given, or the default; None where no cell has a value to choose it by."""
+    return default_threshold(panels, measure) if given is None else given
+
+
 def default_threshold(panels: Sequence[Panel], measure: str) -> float | None:
     """Three quarters of the way from the worst cell to the best, rounded, but never past the best.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.heat_map import Panel, default_threshold, panels
+from fedtrue.report.heat_map import Panel, chosen_threshold, panels
 from fedtrue.report.measures import (
     SHOWN_AT_FIRST,
     best_first,
@@ -63,7 +63,7 @@ def _measure(measure: str, heat: Sequence[Panel], threshold: float | None) -> di
         "title": measure_title(measure),
         "share": is_share(measure),
         "higher": higher_is_better(measure),
-        "threshold": default_threshold(heat, measure) if threshold is None else threshold,
+        "threshold": chosen_threshold(heat, measure, threshold),
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedtrue.report.curves import draw_curves
-from fedtrue.report.heat_map import default_threshold, panels
+from fedtrue.report.heat_map import chosen_threshold, panels
 from fedtrue.report.heat_picture import draw_heat_maps
 from fedtrue.report.measures import (
     SHOWN_AT_FIRST,
@@ -46,7 +46,7 @@ def draw_pictures(
                 written.append(folder / f"curves-{axis}.{kind}")
                 _draw_against(axis, found, measure, written[-1], len(groups), limits)
     heat = panels(groups)
-    threshold = default_threshold(heat, measure) if threshold is None else threshold
+    threshold = chosen_threshold(heat, measure, threshold)
     if heat and threshold is not None:
         for kind in formats:
             written.append(folder / f"heat-maps.{kind}")
