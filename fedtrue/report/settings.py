@@ -12,9 +12,11 @@ PARTS = ("client", "server")
 TITLES = {
     "client.name": "client",
     "client.learning_rate": "client rate",
+    "client.lagged": "lagged",
+    "client.epsilon": "client ε",
     "server.name": "server",
     "server.learning_rate": "server rate",
-    "client_state": "client state",
+    "server.epsilon": "server ε",
 }
 PHRASES = {
     "task": "{}",
@@ -142,7 +144,7 @@ def distinct(names: Sequence[tuple[str, str]]) -> list[str]:
 
 def title(key: str) -> str:
     """A setting's column heading."""
-    return TITLES.get(key, key)
+    return TITLES.get(key, key.replace("_", " "))
 
 
 def rate_texts(rates: Sequence[float]) -> list[str]:

@@ -9,7 +9,7 @@ from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG, METRICS, SUMMARY, SWEEP, Line, as_json, read_lines, read_summary
 
 LEFT_OUT = ("cohort", "spread", "idle_steps", "steps")
-DIGITS = 6
+EVALUATED, TRAINED = 6, 4  # digits of an evaluation's numbers, and of a round's own, which are noise beyond
 
 
 def pack(run: Path, target: Path) -> int:
@@ -31,10 +31,11 @@ def pack(run: Path, target: Path) -> int:
 
 
 def _short(line: Line) -> Line:
-    return {name: _rounded(value) for name, value in line.items() if name not in LEFT_OUT}
+    kept = {name: value for name, value in line.items() if name not in LEFT_OUT}
+    return {name: _rounded(value, EVALUATED if name == "evaluation" else TRAINED) for name, value in kept.items()}
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, Mapping):
-        return {name: _rounded(entry) for name, entry in value.items()}
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        return {name: _rounded(entry, digits) for name, entry in value.items()}
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
