@@ -88,12 +88,12 @@ def build_parser() -> argparse.ArgumentParser:
     curves = _command(figures, "curves", "Fig. 1b: training curves, rate decayed at 200 and 400", "figures.curves")
     forgetting = _command(figures, "contraction", "Fig. 4: how fast clients forget their start", "figures.contraction")
     forgetting.add_argument("--in-one-hand", action="store_true", help="one client with all of MNIST, not ten writers")
-    forgetting.add_argument("--steps", type=int, default=100, help="local steps k (default 100)")
+    forgetting.add_argument("--steps", type=int, help="local steps k (default 100)")
     forgetting.add_argument("--kept", type=Path, metavar="FILE.json", help="an answer of --json, in place of measuring")
-    forgetting.add_argument("--markdown", action="store_true", help="only the table, for a document; no picture")
     drawn = {"landscape.png": landscape, "curves.png": curves, "contraction.png": forgetting}
     for name, figure in drawn.items():
         figure.add_argument("-o", "--out", type=Path, default=Path(name), help=f"the picture (default {name})")
+        figure.add_argument("--markdown", action="store_true", help="only the table, for a document; no picture")
 
     data = commands.add_parser("data", help="list, get, import, show data", description="Data sets and their files.")
     verbs = data.add_subparsers(title="what", required=True, metavar="WHAT")

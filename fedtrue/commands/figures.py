@@ -1,7 +1,7 @@
 """`fedtrue theory`."""
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +10,49 @@ from fedtrue.commands.answer import Answer, printed, table
 from fedtrue.report import figure_1, figure_4
 from fedtrue.report.table_formats import markdown
 
+STEPS = 100
+
 
 def landscape(options: Namespace) -> Answer:
-    return _figure("Fig. 1a", figure_1.landscape, options.out)
+    return _answer("Fig. 1a", "method", figure_1.landscape(_picture(options)), options)
 
 
 def curves(options: Namespace) -> Answer:
-    return _figure("Fig. 1b", figure_1.curves, options.out)
+    return _answer("Fig. 1b", "method", figure_1.curves(_picture(options)), options)
 
 
 def contraction(options: Namespace) -> Answer:
     """Measured, or read from the document of an earlier measurement."""
-    whole("--steps", options.steps, low=1)
-    document = figure_4.read(options.kept) if options.kept else _contraction(options)
-    rows = figure_4.rows(document)
-    columns = ["client", *rows[0]["numbers"]]
-    cells = [[row["method"], *row["numbers"].values()] for row in rows]
+    document = _kept(options) if options.kept else _measured(options)
+    if picture := _picture(options):
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        figure_4.draw(document, picture)
+    said = f"{document['source']}: {document['clients']} clients, {document['orders']} batch orders"
+    return _answer("Fig. 4", "client", {**document, "rows": figure_4.rows(document)}, options, said)
+
+
+def _measured(options: Namespace) -> Any:
+    steps = STEPS if options.steps is None else whole("--steps", options.steps, low=1)
+    return figure_4.measure(figure_4.in_one_hand() if options.in_one_hand else figure_4.writers(), steps)
+
+
+def _kept(options: Namespace) -> Any:
+    if options.in_one_hand or options.steps is not None:
+        raise ValueError("--kept shows what was measured: without it, --in-one-hand and --steps say what to measure")
+    return figure_4.read(options.kept)
+
+
+def _picture(options: Namespace) -> Path | None:
+    return None if options.markdown else options.out
+
+
+def _answer(title: str, first: str, data: Mapping[str, Any], options: Namespace, *said: str) -> Answer:
+    """The figure's numbers as a table: on the terminal beside its picture, or in Markdown alone."""
+    columns = [first, *data["rows"][0]["numbers"]]
+    cells = [[row["method"], *row["numbers"].values()] for row in data["rows"]]
     if options.markdown:
         texts = [[name, *(f"{number:.3g}" for number in numbers)] for name, *numbers in cells]
-        text = markdown(columns, [column != "client" for column in columns], texts)
-        return Answer({**document, "rows": rows}, lambda: print(text, end=""))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    figure_4.draw(document, options.out)
-    said = f"{document['source']}: {document['clients']} clients, {document['orders']} batch orders"
-    answer = {**document, "rows": rows, "picture": str(options.out)}
-    return Answer(answer, printed(table("Fig. 4", columns, cells), said, f"picture: {options.out}"))
-
-
-def _contraction(options: Namespace) -> Any:
-    task = figure_4.in_one_hand() if options.in_one_hand else figure_4.writers()
-    return figure_4.measure(task, options.steps)
-
-
-def _figure(title: str, draw: Callable[[Path], Any], path: Path) -> Answer:
-    data = draw(path)
-    rows = [[row["method"], *row["numbers"].values()] for row in data["rows"]]
-    columns = ["method", *data["rows"][0]["numbers"]]
-    return Answer({**data, "picture": str(path)}, printed(table(title, columns, rows), f"picture: {path}"))
+        text = markdown(columns, [column != first for column in columns], texts)
+        return Answer(data, lambda: print(text, end=""))
+    shown = printed(table(title, columns, cells), *said, f"picture: {options.out}")
+    return Answer({**data, "picture": str(options.out)}, shown)

@@ -62,26 +62,18 @@ def problem() -> Quadratic:
     )
 
 
-def landscape(path: str | Path, resolution: int = 161) -> dict[str, Any]:
-    """Figure 1a: ‖x − A(x)‖ over the plane at the once-decayed rates, a panel a method. Returns the marked points."""
+def landscape(path: str | Path | None, resolution: int = 161) -> dict[str, Any]:
+    """Figure 1a, at the once-decayed rates: where each method stands still; ‖x − A(x)‖ over the plane is drawn."""
     task = problem()
-    across = np.linspace(-4.5, 8.5, resolution)
-    up = np.linspace(-3.2, 3.2, resolution)
-    grid = np.stack(np.meshgrid(across, up), axis=-1)
-    panels = {}
-    for curve in METHODS:
-        method = curve.at(DECAY * curve.learning_rate)
-        panels[curve.name] = {
-            "norm": _norms(task, method, grid),
-            "fixed_point": measured_fixed_point(task, method, LOCAL_STEPS).params,
-        }
-    _draw_landscape(path, across, up, panels, task)
-    return {
-        "minimiser": task.minimiser.tolist(),
-        "rows": [
-            {"method": name, "numbers": _place(panel["fixed_point"], task.minimiser)} for name, panel in panels.items()
-        ],
-    }
+    methods = {curve.name: curve.at(DECAY * curve.learning_rate) for curve in METHODS}
+    still = {name: measured_fixed_point(task, method, LOCAL_STEPS).params for name, method in methods.items()}
+    if path is not None:
+        across, up = np.linspace(-4.5, 8.5, resolution), np.linspace(-3.2, 3.2, resolution)
+        grid = np.stack(np.meshgrid(across, up), axis=-1)
+        panels = {name: {"norm": _norms(task, methods[name], grid), "fixed_point": still[name]} for name in methods}
+        _draw_landscape(path, across, up, panels, task)
+    rows = [{"method": name, "numbers": _place(point, task.minimiser)} for name, point in still.items()]
+    return {"minimiser": task.minimiser.tolist(), "rows": rows}
 
 
 def _place(fixed_point: np.ndarray, minimiser: np.ndarray) -> dict[str, float]:
@@ -97,14 +89,15 @@ def _norms(task: Quadratic, method: Method, grid: np.ndarray) -> np.ndarray:
         return np.linalg.norm(np.asarray(values), axis=1).reshape(grid.shape[:2])
 
 
-def curves(path: str | Path, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Figure 1b: distance to the minimiser by round, the client rate decayed at rounds 200 and 400. Returns it."""
+def curves(path: str | Path | None, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Figure 1b: distance to the minimiser by round, the client rate decayed at rounds 200 and 400."""
     task = problem()
     distances = {}
     for curve in METHODS:
         points = _trajectory(task, curve.at(_decayed(curve.learning_rate)), rounds)
         distances[curve.name] = np.linalg.norm(points - task.minimiser, axis=1)
-    _draw_curves(path, distances)
+    if path is not None:
+        _draw_curves(path, distances)
     shown = sorted({min(r, rounds) for r in (50, *DECAY_ROUNDS, ROUNDS)})
     return {
         "decay_rounds": list(DECAY_ROUNDS),

@@ -35,7 +35,7 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
 def _hashable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple(sorted((key, _hashable(entry)) for key, entry in value.items()))
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def numbers(part: Part) -> dict[str, float]:

@@ -346,3 +346,11 @@ def test_clients_can_have_numbers_of_epochs_of_their_own(tmp_path):
     for wrong in ([0, 3], [5, 2], [1, 2, 3]):
         with pytest.raises(ValueError, match="fewest,most"):
             replace(config, local_epochs=wrong).steps_of_clients(task)
+
+
+def test_a_task_may_be_given_lists_of_lists(tmp_path):
+    options = "task_options = { hessians = [[1.0, 2.0], [3.0, 4.0]], minima = [[0.0, 0.0], [1.0, 1.0]] }\n"
+    varied = "[sweep.product]\nclient.learning_rate = [0.01, 0.02]\n"
+    cells, out = sweep('task = "quadratic"\nrounds = 2\n' + options + varied, tmp_path)
+    assert [len(group) for _, group in groups(cells, tmp_path / "elsewhere")] == [2]
+    assert main(["table", str(out), "--json"]) == 0

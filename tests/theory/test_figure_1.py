@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedtrue.cli import main
 from fedtrue.report import figure_1
 
 
@@ -14,6 +15,15 @@ def test_figure_1b_fedavg_is_slow_adagrad_biased_and_the_corrected_ones_fast_and
     for corrected in (local, joint):
         assert corrected["after 600 rounds"] < corrected["after 400 rounds"] / 2 < corrected["after 200 rounds"] / 4
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_the_table_alone_draws_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["theory", "curves", "--markdown"]) == 0
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header == "| method | after 50 rounds | after 200 rounds | after 400 rounds | after 600 rounds |"
+    assert [row.split(" | ")[0] for row in rows] == [f"| {curve.name}" for curve in figure_1.METHODS]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

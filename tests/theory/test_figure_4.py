@@ -65,6 +65,9 @@ def test_a_kept_document_is_drawn_and_written_without_measuring(document, tmp_pa
     (tmp_path / "kept.json.gz").write_bytes(gzip.compress(kept.read_bytes()))
     assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json.gz"), "--markdown"]) == 0
     assert capsys.readouterr().out == said
+    for asked in (["--steps", "100"], ["--in-one-hand"]):
+        assert main(["theory", "contraction", "--kept", str(kept), *asked]) == 2
+        assert "--kept shows what was measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
