@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedtrue.algorithm.aggregation import total, weigh
 from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.sampling import by_size
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task
 from fedtrue.theory.operator import all_clients, client_outputs, initial_params
@@ -47,37 +48,53 @@ def cohort_bias(
     if len(method.phases) != 1:
         raise ValueError("cohort_bias measures methods with one phase a round")
     with float64():
-        cohorts = _cohorts(method, task, cohort, samples, seed)
-        present = np.concatenate([cohorts, np.ones((1, clients), bool)])  # the last row is everyone
-        evenly = np.append(np.full(len(cohorts), 1 / len(cohorts)), 0.0)
+        shares = task.client_weights("examples") / np.sum(task.client_weights("examples"))
+        cohorts = _cohorts(method, shares, cohort, samples, seed)
+        everybody = clients * shares if method.sample is by_size else np.ones(clients)
+        times = np.concatenate([cohorts.times, everybody[None]])
         arrays = all_clients(task, method.weighting, local_steps, rate_multipliers)
         start, back = flat(initial_params(task))
 
         def pseudo_gradients(x: Any) -> Any:
             phase, server = method.phases[0], method.init(back(x))
             outputs = client_outputs(task, method, phase, arrays, server, seed)
-            sums = lambda row: total(jax.vmap(weigh)(outputs, arrays.weights, row))
-            return jax.vmap(lambda row: ravel_pytree(phase.receive(server, sums(row))[1])[0])(jnp.asarray(present))
+            sums = lambda row: total(jax.vmap(weigh)(outputs, row * arrays.weights, row > 0))
+            return jax.vmap(lambda row: ravel_pytree(phase.receive(server, sums(row))[1])[0])(jnp.asarray(times))
 
-        find = root_finder(lambda x, shares: shares @ pseudo_gradients(x))
-        everyone = find(start, np.append(np.zeros(len(cohorts)), 1.0)).point
-        shift = find(everyone, evenly).point - everyone
+        find = root_finder(lambda x, chances: chances @ pseudo_gradients(x))
+        everyone = find(start, np.append(np.zeros_like(cohorts.chances), 1.0)).point
+        shift = find(everyone, np.append(cohorts.chances, 0.0)).point - everyone
         x = everyone if at is None else flat(at)[0]
         values = np.asarray(jax.jit(pseudo_gradients)(x))
-    sampled = len(cohorts) < math.comb(clients, cohort)
-    error = values[:-1].std(axis=0) / np.sqrt(len(cohorts)) if sampled else np.zeros_like(x)
-    return CohortBias(values[-1], values[:-1].mean(axis=0), error, shift)
+    error = values[:-1].std(axis=0) / np.sqrt(len(cohorts.times)) if cohorts.sampled else np.zeros_like(x)
+    return CohortBias(values[-1], cohorts.chances @ values[:-1], error, shift)
 
 
-def _cohorts(method: Method, task: Task, cohort: int, samples: int, seed: int) -> np.ndarray:
-    """One row a cohort, True where a client is in it: all of them when they are few, else drawn by the method."""
-    clients = len(task.train)
-    if math.comb(clients, cohort) <= ENUMERATED:
-        chosen = np.array(list(itertools.combinations(range(clients), cohort)))
-    else:
+class Cohorts(NamedTuple):
+    """Cohorts that a method may draw."""
+
+    times: np.ndarray  # (cohorts, clients): how often a client is in it
+    chances: np.ndarray  # of each; they add up to 1
+    sampled: bool  # not all of them
+
+
+def _cohorts(method: Method, shares: np.ndarray, cohort: int, samples: int, seed: int) -> Cohorts:
+    """All of them when they are few, else drawn by the method. Drawn by size, a client can be in a cohort twice."""
+    clients, repeated = len(shares), method.sample is by_size
+    sampled = math.comb(clients + (cohort - 1 if repeated else 0), cohort) > ENUMERATED
+    if sampled:
         keys = jax.random.split(jax.random.key(seed), samples)
-        sizes = jnp.asarray(task.client_weights("examples"))
-        chosen = np.asarray(jax.vmap(lambda key: method.sample(key, sizes, cohort))(keys))
-    present = np.zeros((len(chosen), clients), bool)
-    np.put_along_axis(present, chosen, True, axis=1)
-    return present
+        chosen = np.asarray(jax.vmap(lambda key: method.sample(key, jnp.asarray(shares), cohort))(keys))
+    else:
+        combine = itertools.combinations_with_replacement if repeated else itertools.combinations
+        chosen = np.array(list(combine(range(clients), cohort)))
+    times = np.zeros((len(chosen), clients), int)
+    np.add.at(times, (np.arange(len(chosen))[:, None], chosen), 1)
+    chances = np.full(len(times), 1 / len(times)) if sampled or not repeated else _multinomial(times, shares)
+    return Cohorts(times.astype(float), chances, sampled)
+
+
+def _multinomial(times: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """n! ∏ q_i^{n_i} / n_i! for n independent draws."""
+    factorials = np.cumprod([1.0, *range(1, times.sum(axis=1).max() + 1)])
+    return factorials[-1] * (shares**times / factorials[times]).prod(axis=1)

@@ -6,7 +6,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.precision import float64
-from fedtrue.theory import cohort_bias, inconsistency, minimiser, pseudo_gradient, shrinkage
+from fedtrue.theory import cohort, cohort_bias, inconsistency, minimiser, pseudo_gradient, shrinkage
 
 # Client 0 is alone against two: |∇F_i| differ at the minimum, so Adagrad scales the clients differently.
 THREE = {"hessians": [[1.0], [1.0], [2.0]], "minima": [[6.0], [-1.0], [-2.0]]}
@@ -105,6 +105,21 @@ def test_the_local_correction_has_no_ratio_bias(joint_by_cohort):
     method = ft.fedopt(ft.client.adagrad(0.01), correction="local")
     found = cohort_bias(joint_by_cohort[1], method, 2, 3, at=HERE)
     np.testing.assert_allclose(found.in_the_mean, found.everyone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("enumerated", [20_000, 0])
+def test_drawing_by_size_is_in_the_mean_what_weighing_everyone_by_size_is(joint_by_cohort, monkeypatch, enumerated):
+    """E of a mean of draws, client i with probability q_i, is Σ q_i Δ_i: a client drawn twice counts twice."""
+    monkeypatch.setattr(cohort, "ENUMERATED", enumerated)
+    sizes = [1.0, 2.0, 4.0, 1.0, 3.0, 1.0]
+    whole = joint_by_cohort[1]
+    task = ft.tasks.quadratic(whole.hessians, whole.minima, weights=sizes)
+    local = {"client": ft.client.adagrad(0.01), "correction": "local"}
+    drawn = cohort_bias(task, ft.fedopt(**local, sampling="by_size"), 2, 3, at=HERE)
+    weighed = cohort_bias(task, ft.fedopt(**local, weighting="examples"), len(sizes), 3, at=HERE)
+    np.testing.assert_allclose(drawn.everyone, weighed.everyone, rtol=1e-9)
+    np.testing.assert_allclose(drawn.in_the_mean, weighed.everyone, rtol=1e-9, atol=4 * drawn.standard_error.max())
+    assert (drawn.standard_error.max() > 0) == (enumerated == 0)
 
 
 def test_the_minimiser_of_any_task_is_where_one_full_batch_step_stands_still():
