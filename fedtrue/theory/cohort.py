@@ -48,18 +48,17 @@ def cohort_bias(
     if len(method.phases) != 1:
         raise ValueError("cohort_bias measures methods with one phase a round")
     with float64():
-        shares = task.client_weights("examples") / np.sum(task.client_weights("examples"))
-        cohorts = _cohorts(method, shares, cohort, samples, seed)
-        everybody = clients * shares if method.sample is by_size else np.ones(clients)
-        times = np.concatenate([cohorts.times, everybody[None]])
-        arrays = all_clients(task, method.weighting, local_steps, rate_multipliers)
+        cohorts = _cohorts(method, task.client_weights("examples"), cohort, samples, seed)
+        arrays = all_clients(task, method, local_steps, rate_multipliers)
+        weights = cohorts.times * task.client_weights(method.weighting or task.weighting)
+        weights = np.concatenate([weights, np.asarray(arrays.weights)[None]])  # the last row is everyone
         start, back = flat(initial_params(task))
 
         def pseudo_gradients(x: Any) -> Any:
             phase, server = method.phases[0], method.init(back(x))
             outputs = client_outputs(task, method, phase, arrays, server, seed)
-            sums = lambda row: total(jax.vmap(weigh)(outputs, row * arrays.weights, row > 0))
-            return jax.vmap(lambda row: ravel_pytree(phase.receive(server, sums(row))[1])[0])(jnp.asarray(times))
+            sums = lambda row: total(jax.vmap(weigh)(outputs, row, row > 0))
+            return jax.vmap(lambda row: ravel_pytree(phase.receive(server, sums(row))[1])[0])(jnp.asarray(weights))
 
         find = root_finder(lambda x, chances: chances @ pseudo_gradients(x))
         everyone = find(start, np.append(np.zeros_like(cohorts.chances), 1.0)).point
@@ -78,19 +77,20 @@ class Cohorts(NamedTuple):
     sampled: bool  # not all of them
 
 
-def _cohorts(method: Method, shares: np.ndarray, cohort: int, samples: int, seed: int) -> Cohorts:
+def _cohorts(method: Method, sizes: np.ndarray, cohort: int, samples: int, seed: int) -> Cohorts:
     """All of them when they are few, else drawn by the method. Drawn by size, a client can be in a cohort twice."""
-    clients, repeated = len(shares), method.sample is by_size
+    clients, repeated = len(sizes), method.sample is by_size
     sampled = math.comb(clients + (cohort - 1 if repeated else 0), cohort) > ENUMERATED
     if sampled:
         keys = jax.random.split(jax.random.key(seed), samples)
-        chosen = np.asarray(jax.vmap(lambda key: method.sample(key, jnp.asarray(shares), cohort))(keys))
+        chosen = np.asarray(jax.vmap(lambda key: method.sample(key, jnp.asarray(sizes), cohort))(keys))
     else:
         combine = itertools.combinations_with_replacement if repeated else itertools.combinations
         chosen = np.array(list(combine(range(clients), cohort)))
     times = np.zeros((len(chosen), clients), int)
     np.add.at(times, (np.arange(len(chosen))[:, None], chosen), 1)
-    chances = np.full(len(times), 1 / len(times)) if sampled or not repeated else _multinomial(times, shares)
+    alike = sampled or not repeated
+    chances = np.full(len(times), 1 / len(times)) if alike else _multinomial(times, sizes / np.sum(sizes))
     return Cohorts(times.astype(float), chances, sampled)
 
 

@@ -96,7 +96,7 @@ def measured_fixed_point(
     For noisy tasks the operator is the mean over `samples` seeds, the same at every x. ValueError if none is found.
     """
     with float64():
-        clients = all_clients(task, method.weighting, local_steps, rate_multipliers)
+        clients = all_clients(task, method, local_steps, rate_multipliers)
         x, back = flat(initial_params(task) if start is None else start)
 
         def residual(x: Any, seed: Any) -> Any:

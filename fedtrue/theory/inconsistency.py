@@ -66,7 +66,7 @@ def inconsistency(
     with float64():
         quiet = without_noise(task)
         x_star, back = flat(minimiser(task))
-        clients = all_clients(quiet, method_at(learning_rate).weighting, local_steps, rate_multipliers)
+        clients = all_clients(quiet, method_at(learning_rate), local_steps, rate_multipliers)
 
         def residual(x: Any, rate: Any) -> Any:
             return flat_pseudo_gradient(quiet, method_at(rate), clients, back)(x, 0)
@@ -76,7 +76,7 @@ def inconsistency(
         limit, extrapolation_error = _limit(find, at_rate, learning_rate)
         with_noise, error = at_rate, np.zeros_like(at_rate)
         if samples > 1:
-            clients = all_clients(task, method_at(learning_rate).weighting, local_steps, rate_multipliers)
+            clients = all_clients(task, method_at(learning_rate), local_steps, rate_multipliers)
             noisy = flat_pseudo_gradient(task, method_at(learning_rate), clients, back)
             root = root_finder(expected(noisy, samples, seed), tolerance)(at_rate)
             with_noise, error = root.point, standard_error(noisy, root.point, root.jacobian, samples, seed)

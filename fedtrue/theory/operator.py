@@ -20,6 +20,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import ClientOutput, ClientState, ClientWork, client_update, client_work
 from fedtrue.algorithm.correction import CORRECTIONS
 from fedtrue.algorithm.method import Method, Phase
+from fedtrue.algorithm.sampling import by_size
 from fedtrue.algorithm.server_optimizer import ServerState
 from fedtrue.algorithm.trace import exact
 from fedtrue.data.batches import batch_at, client_key, epoch_orders, on_device, steps_per_epoch
@@ -41,21 +42,26 @@ class Clients(NamedTuple):
 
 def all_clients(
     task: Task,
-    weighting: str | None = None,
+    method: Method | None = None,
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
 ) -> Clients:
-    """The task's clients with their local steps (None: its epochs), rate multipliers (None: 1) and weights."""
+    """The task's clients with their local steps (None: its epochs), rate multipliers (None: 1) and weights.
+
+    A client that a method draws by size weighs as much as it is drawn often.
+    """
     sizes = np.asarray(task.train.sizes)
     per_epoch = steps_per_epoch(sizes, task.batch_size)
     steps, gamma = task.steps_of_clients(local_steps), task.multipliers_of_clients(rate_multipliers)
+    weights = task.client_weights((method and method.weighting) or task.weighting)
+    drawn = task.client_weights("examples") if method and method.sample is by_size else 1
     return Clients(
         on_device(task.train.columns),
         jnp.asarray(task.train.starts, jnp.int32),
         jnp.asarray(sizes, jnp.int32),
         jnp.asarray(steps, jnp.int32),
         jnp.asarray(gamma, jnp.result_type(float)),
-        jnp.asarray(task.client_weights(weighting or task.weighting), jnp.result_type(float)),
+        jnp.asarray(drawn * weights, jnp.result_type(float)),
         largest=int(sizes.max()),
         epochs=int(np.max(-(-steps // per_epoch))),
     )
@@ -109,7 +115,7 @@ def round_operator(
     rate_multipliers: Sequence[float] | None = None,
 ) -> Callable[..., Any]:
     """`operate(x, seed=0, round_index=0)`: a round from weights x, or from a ServerState (its optimizer goes on)."""
-    run = one_round(task, method, all_clients(task, method.weighting, local_steps, rate_multipliers))
+    run = one_round(task, method, all_clients(task, method, local_steps, rate_multipliers))
 
     def operate(x: Any, seed: Any = 0, round_index: Any = 0) -> Any:
         if isinstance(x, ServerState):
@@ -126,7 +132,7 @@ def pseudo_gradient(
     rate_multipliers: Sequence[float] | None = None,
 ) -> Callable[..., Any]:
     """`(x, seed=0)` → what the server optimizer is handed in a round from weights x."""
-    run = one_round(task, method, all_clients(task, method.weighting, local_steps, rate_multipliers))
+    run = one_round(task, method, all_clients(task, method, local_steps, rate_multipliers))
     return lambda x, seed=0: run(method.init(x), seed)[1]
 
 

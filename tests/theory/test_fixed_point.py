@@ -115,3 +115,14 @@ def test_a_method_without_a_fixed_point_is_said_to_have_none():
     task = ft.tasks.quadratic()
     with pytest.raises(ValueError, match="no fixed point found"):
         measured_fixed_point(task, ft.fedopt(ft.client.sgd(1e200), correction="none"), 5)
+
+
+def test_drawn_by_size_with_a_uniform_mean_the_fixed_point_is_that_of_weights_by_examples():
+    """Both weigh client i by its size once: in how often it is drawn, or in the mean."""
+    task = ft.tasks.quadratic([[1.0], [2.0]], [[0.0], [3.0]], weights=[3.0, 1.0])
+    drawn, weighed, uniform = (
+        measured_fixed_point(task, ft.fedopt(ft.client.sgd(0.01), **choice), 2).params
+        for choice in ({"sampling": "by_size"}, {"weighting": "examples"}, {"weighting": "uniform"})
+    )
+    np.testing.assert_allclose(drawn, weighed, rtol=1e-9)
+    assert abs(drawn - uniform) > 0.5  # 2·3/(3·1 + 2) = 1.2 against 2·3/(1 + 2) = 2 as the rate vanishes

@@ -111,7 +111,7 @@ def test_the_local_correction_has_no_ratio_bias(joint_by_cohort):
 def test_drawing_by_size_is_in_the_mean_what_weighing_everyone_by_size_is(joint_by_cohort, monkeypatch, enumerated):
     """E of a mean of draws, client i with probability q_i, is Σ q_i Δ_i: a client drawn twice counts twice."""
     monkeypatch.setattr(cohort, "ENUMERATED", enumerated)
-    sizes = [1.0, 2.0, 4.0, 1.0, 3.0, 1.0]
+    sizes = [1.0, 2.0, 4.0, 0.0, 3.0, 1.0]
     whole = joint_by_cohort[1]
     task = ft.tasks.quadratic(whole.hessians, whole.minima, weights=sizes)
     local = {"client": ft.client.adagrad(0.01), "correction": "local"}
