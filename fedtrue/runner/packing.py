@@ -1,12 +1,12 @@
 """Records small enough for a repository: settings, summary and the lines, without weights, checkpoints and cohorts."""
 
-import gzip
+import lzma
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedtrue.files import write_atomically
-from fedtrue.runner.records import CONFIG, METRICS, SUMMARY, SWEEP, Line, as_json, read_lines, read_summary
+from fedtrue.runner.records import CONFIG, METRICS, PACKED, SUMMARY, SWEEP, Line, as_json, read_lines, read_summary
 
 LEFT_OUT = ("cohort", "spread", "idle_steps", "steps")
 EVALUATED, TRAINED = 6, 4  # digits of an evaluation's numbers, and of a round's own, which are noise beyond
@@ -20,7 +20,7 @@ def pack(run: Path, target: Path) -> int:
     files = {
         CONFIG: (run / CONFIG).read_bytes(),
         SUMMARY: (run / SUMMARY).read_bytes(),
-        METRICS + ".gz": gzip.compress(lines.encode(), 9, mtime=0),
+        METRICS + PACKED: lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME),
     }
     target.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():

@@ -7,8 +7,8 @@ The line of a round after which the model was evaluated also has `evaluation` {s
 {split: {metric: how it spreads over the clients}}. A number that is not finite is written as null.
 """
 
-import gzip
 import json
+import lzma
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +29,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
+PACKED = ".xz"  # after the name of lines that `fedtrue pack` made small
 SHARES = ("accuracy", "recall", "precision")
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
@@ -104,11 +105,11 @@ def _with_nan(value: Any) -> Any:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl` (or .gz); a torn last one is left out."""
-    packed = path.with_name(path.name + ".gz")
+    """The lines of a `metrics.jsonl` (or .xz); a torn last one is left out."""
+    packed = path.with_name(path.name + PACKED)
     if not path.exists() and not packed.exists():
         return []
-    text = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    text = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
     return list(_parsed(text.splitlines(), path))
 
 
