@@ -67,7 +67,7 @@ class Simulation:
         on_host = not (fits if data_on_device is None else data_on_device)
         self._window = Window(task.train, chosen_cohort, ROUNDS_PER_DISPATCH) if on_host else None
         self.rounds_per_dispatch = self._window.rounds if self._window else ROUNDS_PER_DISPATCH
-        weighting = self._first_method().weighting or task.weighting
+        weighting = self._first_method().weighting
         columns = {} if self._window else on_device(task.train.columns)
         self.federation = self._placed(_federation(task, columns, weighting, steps, rate_multipliers))
         self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
@@ -165,7 +165,7 @@ class Simulation:
 
 
 def _federation(
-    task: Task, columns: Any, weighting: str, steps: np.ndarray, rate_multipliers: Sequence[float] | None
+    task: Task, columns: Any, weighting: str | None, steps: np.ndarray, rate_multipliers: Sequence[float] | None
 ) -> Federation:
     real = jnp.result_type(float)
     return Federation(

@@ -63,7 +63,7 @@ def problem() -> Quadratic:
 
 
 def landscape(path: str | Path | None, resolution: int = 161) -> dict[str, Any]:
-    """Figure 1a, at the once-decayed rates: where each method stands still; ‖x − A(x)‖ over the plane is drawn."""
+    """Figure 1a, at the once-decayed rates: where each method stands still; with a path, ‖x − A(x)‖ drawn."""
     task = problem()
     methods = {curve.name: curve.at(DECAY * curve.learning_rate) for curve in METHODS}
     still = {name: measured_fixed_point(task, method, LOCAL_STEPS).params for name, method in methods.items()}

@@ -74,7 +74,7 @@ def measure(task: Task, steps: int = STEPS, orders: int = ORDERS, starts: int = 
 def _over_starts(
     task: Task, optimizer: client.ClientOptimizer, steps: int, orders: int, starts: int
 ) -> dict[str, list[float]]:
-    weights = task.client_weights(task.weighting)
+    weights = task.client_weights()
     between = contraction_of(task, optimizer, steps)
     measured = []
     for pair in range(starts):

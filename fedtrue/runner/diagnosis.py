@@ -130,8 +130,8 @@ class Look:
         self._data, self._state = task.train.subset(self.clients), state
         self._steps = task.steps_of_clients(config.steps_of_clients(task))
         self._multipliers = task.multipliers_of_clients(config.rate_multipliers)
-        self._objective = task.client_weights(task.weighting)
-        self._weights = task.client_weights(method.weighting or task.weighting)
+        self._objective = task.client_weights()
+        self._weights = task.client_weights(method.weighting)
         sizes = np.asarray(task.client_weights("examples"))[self.clients]
         bytes_each = 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(state.server.params))
         most = int(np.clip(COHORT_BYTES // bytes_each, *COHORTS))

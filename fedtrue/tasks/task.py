@@ -50,8 +50,9 @@ class Task:
     source: str = ""  # one line: which data this is
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
 
-    def client_weights(self, weighting: str) -> np.ndarray:
-        """One weight a train client."""
+    def client_weights(self, weighting: str | None = None) -> np.ndarray:
+        """One weight a train client; None: as the task's objective weighs them."""
+        weighting = weighting or self.weighting
         if weighting == "uniform":
             return np.ones(len(self.train))
         if weighting == "examples" and weighting not in self.sizes:

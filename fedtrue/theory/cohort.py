@@ -50,7 +50,7 @@ def cohort_bias(
     with float64():
         cohorts = _cohorts(method, task.client_weights("examples"), cohort, samples, seed)
         arrays = all_clients(task, method, local_steps, rate_multipliers)
-        weights = cohorts.times * task.client_weights(method.weighting or task.weighting)
+        weights = cohorts.times * task.client_weights(method.weighting)
         weights = np.concatenate([weights, np.asarray(arrays.weights)[None]])  # the last row is everyone
         start, back = flat(initial_params(task))
 

@@ -53,7 +53,7 @@ def all_clients(
     sizes = np.asarray(task.train.sizes)
     per_epoch = steps_per_epoch(sizes, task.batch_size)
     steps, gamma = task.steps_of_clients(local_steps), task.multipliers_of_clients(rate_multipliers)
-    weights = task.client_weights((method and method.weighting) or task.weighting)
+    weights = task.client_weights(method.weighting if method else None)
     drawn = task.client_weights("examples") if method and method.sample is by_size else 1
     return Clients(
         on_device(task.train.columns),
