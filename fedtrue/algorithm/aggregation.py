@@ -1,35 +1,39 @@
 """Weighted sums of client outputs: all the server ever sees, so that secure aggregation stays possible."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm.client_update import ClientOutput
+from fedtrue.algorithm.interface import ClientOutput, Context, Contribution, Phase, ServerState
 
 
 class WeightedSums(NamedTuple):
     """Sums over clients. Adding two of them, leaf by leaf, is the union of their clients."""
 
-    contribution: Any  # Σ w_i contribution_i
-    weight: Any  # Σ w_i
-    sums: Any  # metric sums, unweighted
+    contributions: dict[str, Contribution]  # Σ w_i value_i, each with its own weighting
+    weights: Mapping[str, Any]  # weighting → Σ w_i
+    metric_sums: Any  # unweighted
     clients: Any  # how many were summed
     dropped: Any  # how many were not finite
 
 
-def weigh(output: ClientOutput, weight: Any, present: Any = True) -> WeightedSums:
+def weigh(output: ClientOutput, weights: Mapping[str, Any], present: Any = True) -> WeightedSums:
     """One client's part of the sums: nothing at all if it is absent, only counted if it is not finite."""
     kept = present & output.finite
-    w = jnp.where(kept, weight, 0)
+    weights = {weighting: jnp.where(kept, weight, 0) for weighting, weight in weights.items()}
 
-    def scaled(leaf: Any) -> Any:
-        return jnp.where(kept, leaf * w.astype(leaf.dtype), 0)  # where, not a product: 0 · ∞ is NaN
+    def scaled(contribution: Contribution) -> Contribution:
+        weight = weights[contribution.weighting]
+        # where, not a product: 0 · ∞ is NaN
+        value = jax.tree.map(lambda leaf: jnp.where(kept, leaf * weight.astype(leaf.dtype), 0), contribution.value)
+        return Contribution(value, contribution.weighting)
 
     return WeightedSums(
-        jax.tree.map(scaled, output.contribution),
-        w,
-        jax.tree.map(lambda leaf: jnp.where(kept, leaf, 0), output.sums),
+        {name: scaled(contribution) for name, contribution in output.contributions.items()},
+        weights,
+        jax.tree.map(lambda leaf: jnp.where(kept, leaf, 0), output.metric_sums),
         kept.astype(jnp.int32),
         (present & ~output.finite).astype(jnp.int32),
     )
@@ -40,7 +44,21 @@ def total(weighted: WeightedSums) -> WeightedSums:
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), weighted)
 
 
-def mean(sums: WeightedSums) -> Any:
-    """Σ w_i contribution_i / Σ w_i, and 0 when nobody is left."""
-    weight = jnp.where(sums.weight == 0, 1, sums.weight)
-    return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), sums.contribution)
+def weighted_sum(sums: WeightedSums, name: str) -> Any:
+    """Σ w_i value_i."""
+    return sums.contributions[name].value
+
+
+def mean(sums: WeightedSums, name: str) -> Any:
+    """Σ w_i value_i / Σ w_i, and 0 when no client is left."""
+    contribution = sums.contributions[name]
+    weight = sums.weights[contribution.weighting]
+    weight = jnp.where(weight == 0, 1, weight)
+    return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), contribution.value)
+
+
+def receive(phase: Phase, server: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
+    """The server after a phase, and the pseudo-gradient it used; unchanged by a phase with no client left."""
+    received, pseudo_gradient = phase.receive(server, sums, context)
+    anyone = sums.clients > 0
+    return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), received, server), pseudo_gradient

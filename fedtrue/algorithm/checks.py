@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-Schedule = Callable[[Any], Any]
+Schedule = Callable[[Any], Any]  # round → learning rate
 
 
-def number(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, open_low: bool = False) -> Any:
+def check_float(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, open_low: bool = False) -> Any:
     """`value` unchanged if it is a finite number in [low, high) (or (low, high)); traced values pass unchecked."""
     if isinstance(value, jax.core.Tracer) or getattr(value, "ndim", 0) > 0:
         return value
@@ -24,14 +24,14 @@ def number(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, o
     return value
 
 
-def whole(name: str, value: Any, *, low: int = 0, high: float = math.inf) -> int:
-    """`value` as an int, if it is a whole number in [low, high]."""
+def check_int(name: str, value: Any, *, low: int = 0, high: float = math.inf) -> int:
+    """`value` as an int, if it is an integer in [low, high]."""
     try:
         inside = not isinstance(value, bool) and operator.index(value) >= low and value <= high
     except TypeError:
         inside = False
     if not inside:
-        raise ValueError(f"{name} must be a whole number at least {low}" + _at_most(high) + f", not {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {low}{_at_most(high)}, not {value!r}")
     return int(value)
 
 
@@ -40,8 +40,8 @@ def _at_most(high: float) -> str:
 
 
 def schedule(name: str, learning_rate: Any) -> Schedule:
-    """A rate as a function of the round: a schedule stays itself, a number becomes a constant."""
+    """A learning rate as a function of the round: a schedule is returned as it is, a number becomes a constant."""
     if callable(learning_rate):
         return learning_rate
-    rate = number(name, learning_rate)
+    rate = check_float(name, learning_rate)
     return lambda round_index: rate

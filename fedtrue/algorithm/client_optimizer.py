@@ -7,6 +7,7 @@ Keeping the two apart is what makes the exact trace one mechanism for all of the
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.checks import Schedule, number, schedule
+from fedtrue.algorithm.checks import Schedule, check_float, schedule
+from fedtrue.spec import FACTORIES, Part, accepts, named
 
 EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
 
@@ -22,24 +24,25 @@ EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
 class Move(NamedTuple):
     """A linear map from gradients to steps with a memory: momentum, Nesterov, bias correction."""
 
-    rest: Callable[[Any], Any]  # gradients' shape → memory at rest
+    init: Callable[[Any], Any]  # gradients' shape → memory before the first step
     step: Callable[[Any, Any, Any, Any], tuple[Any, Any]]  # (vector, P, the optimizer's state, memory) → (step, memory)
 
 
-class ClientOptimizer(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ClientOptimizer(Part):
     """What a client does with its gradients."""
 
-    name: str
     learning_rate: Schedule
     init: Callable[[Any, Any], Any]  # (params, client index) → state: the preconditioner at its constant c
     precondition: Callable[[Any, Any], tuple[Any, Any]]  # (g, state) → (P, new state)
+    preconditioner: Callable[[Any, Any], Any]  # (state, g) → P of a state that g has not entered
     move: Move
     beta1: Any = 0.0  # for the paper's trace
 
 
 def plain_move() -> Move:
     """step = P g."""
-    return Move(rest=lambda params: (), step=lambda g, p, state, memory: (linear.apply(p, g), ()))
+    return Move(init=lambda params: (), step=lambda g, p, state, memory: (linear.apply(p, g), ()))
 
 
 def momentum_move(beta: Any, dampening: Any, nesterov: bool = False) -> Move:
@@ -50,7 +53,7 @@ def momentum_move(beta: Any, dampening: Any, nesterov: bool = False) -> Move:
         look_ahead = jax.tree.map(lambda m, g: beta * m + (1 - dampening) * g, momentum, g) if nesterov else momentum
         return linear.apply(p, look_ahead), momentum
 
-    return Move(rest=lambda params: jax.tree.map(jnp.zeros_like, params), step=step)
+    return Move(init=lambda params: jax.tree.map(jnp.zeros_like, params), step=step)
 
 
 def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
@@ -67,7 +70,7 @@ def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
         scale = jnp.sqrt(1 - beta2 ** state["count"]) / (1 - beta1**count)
         return jax.tree.map(lambda s: (scale * s).astype(s.dtype), step), (momentum, count)
 
-    return Move(rest=lambda params: (inner.rest(params), jnp.zeros((), _float_type(params))), step=step)
+    return Move(init=lambda params: (inner.init(params), jnp.zeros((), _float_type(params))), step=step)
 
 
 def _float_type(params: Any) -> Any:
@@ -97,8 +100,8 @@ def _adaptive(
     `accumulate(g, state)` returns what it changes; the state counts its steps, for bias correction.
     """
     epsilon, initial_accumulator, lagged = constants
-    number(f"{name}: epsilon", epsilon)
-    number(f"{name}: initial_accumulator", initial_accumulator)
+    check_float(f"{name}: epsilon", epsilon)
+    check_float(f"{name}: initial_accumulator", initial_accumulator)
     if lagged and not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0:
         raise ValueError(
             f"{name}: lagged=True takes its first step with P = 1/(√v₀ + ε): set initial_accumulator above 0, e.g. 0.1"
@@ -108,13 +111,15 @@ def _adaptive(
         v = _filled(initial_accumulator)(params)
         return {"v": v, "count": jnp.zeros((), _float_type(params)), **also(params)}
 
+    def preconditioner(state: dict[str, Any], g: Any) -> Any:
+        return jax.tree.map(lambda v: 1.0 / (jnp.sqrt(v) + epsilon), state[accumulator])
+
     def precondition(g: Any, state: dict[str, Any]) -> tuple[Any, Any]:
         new_state = {**accumulate(g, state), "count": state["count"] + 1}
-        v = (state if lagged else new_state)[accumulator]
-        return jax.tree.map(lambda v: 1.0 / (jnp.sqrt(v) + epsilon), v), new_state
+        return preconditioner(state if lagged else new_state, g), new_state
 
     rate = schedule(f"{name}: learning_rate", learning_rate)
-    return ClientOptimizer(name, rate, init, precondition, move or plain_move(), beta1)
+    return ClientOptimizer(rate, init, precondition, preconditioner, move or plain_move(), beta1)
 
 
 def _filled(value: Any) -> Callable[[Any], Any]:
@@ -127,31 +132,34 @@ def _decayed(v: Any, g: Any, beta: Any) -> Any:
 
 
 def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move:
-    number(f"{name}: beta1", beta1, high=1.0)
-    number(f"{name}: beta2", beta2, high=1.0)
+    check_float(f"{name}: beta1", beta1, high=1.0)
+    check_float(f"{name}: beta2", beta2, high=1.0)
     return bias_corrected_move(beta1, beta2) if bias_correction else momentum_move(beta1, beta1)
 
 
+@named("client")
 def sgd(learning_rate: Any) -> ClientOptimizer:
     """step = g."""
     return ClientOptimizer(
-        "sgd",
         schedule("sgd: learning_rate", learning_rate),
         init=lambda params, client: (),
         precondition=lambda g, state: (linear.identity_like(g), state),
+        preconditioner=lambda state, g: linear.identity_like(g),
         move=plain_move(),
     )
 
 
+@named("client")
 def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nesterov: bool = False) -> ClientOptimizer:
     """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1."""
-    number("momentum: beta", beta, high=1.0)
-    dampening = beta if dampening is None else number("momentum: dampening", dampening, high=1.0)
+    check_float("momentum: beta", beta, high=1.0)
+    dampening = beta if dampening is None else check_float("momentum: dampening", dampening, high=1.0)
     move = momentum_move(beta, dampening, nesterov)
     rate = schedule("momentum: learning_rate", learning_rate)
-    return sgd(rate)._replace(name="momentum", move=move, beta1=beta)
+    return replace(sgd(rate), move=move, beta1=beta)
 
 
+@named("client")
 def adagrad(
     learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.1, lagged: bool = False
 ) -> ClientOptimizer:
@@ -164,11 +172,12 @@ def adagrad(
     return _adaptive("adagrad", learning_rate, accumulate, constants)
 
 
+@named("client")
 def rmsprop(
     learning_rate: Any, beta2: Any = 0.9, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0, lagged: bool = False
 ) -> ClientOptimizer:
     """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g."""
-    number("rmsprop: beta2", beta2, high=1.0)
+    check_float("rmsprop: beta2", beta2, high=1.0)
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": _decayed(state["v"], g, beta2)}
@@ -177,6 +186,7 @@ def rmsprop(
     return _adaptive("rmsprop", learning_rate, accumulate, constants)
 
 
+@named("client")
 def adam(
     learning_rate: Any,
     beta1: Any = 0.9,
@@ -196,6 +206,7 @@ def adam(
     return _adaptive("adam", learning_rate, accumulate, constants, move, beta1)
 
 
+@named("client")
 def yogi(
     learning_rate: Any,
     beta1: Any = 0.9,
@@ -215,6 +226,7 @@ def yogi(
     return _adaptive("yogi", learning_rate, accumulate, constants, move, beta1)
 
 
+@named("client")
 def amsgrad(
     learning_rate: Any,
     beta1: Any = 0.9,
@@ -236,6 +248,7 @@ def amsgrad(
     return _adaptive("amsgrad", learning_rate, accumulate, constants, move, beta1, "largest", also=largest)
 
 
+@named("client")
 def adabelief(
     learning_rate: Any,
     beta1: Any = 0.9,
@@ -257,6 +270,7 @@ def adabelief(
     return _adaptive("adabelief", learning_rate, accumulate, constants, move, beta1, also=belief)
 
 
+@named("client")
 def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
     """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d)."""
     maps = np.asarray(preconditioners, np.float64)
@@ -273,16 +287,9 @@ def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
         return jax.tree.unflatten(structure, [linear.Dense(own) if own.ndim == 2 else own])
 
     rate = schedule("preconditioned: learning_rate", learning_rate)
-    return sgd(rate)._replace(name="preconditioned", init=init, precondition=lambda g, state: (state, state))
+    fixed = {"precondition": lambda g, state: (state, state), "preconditioner": lambda state, g: state}
+    return replace(sgd(rate), init=init, **fixed)
 
 
-CLIENT_OPTIMIZERS: dict[str, Callable[..., ClientOptimizer]] = {
-    "sgd": sgd,
-    "momentum": momentum,
-    "adagrad": adagrad,
-    "adam": adam,
-    "yogi": yogi,
-    "rmsprop": rmsprop,
-    "amsgrad": amsgrad,
-    "adabelief": adabelief,
-}
+CLIENT_OPTIMIZERS = FACTORIES["client"]
+accepts("client", ClientOptimizer, "ft.client.adagrad(0.1)")

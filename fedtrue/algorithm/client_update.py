@@ -1,7 +1,7 @@
-"""The local steps of ONE client. It knows nothing of lanes, devices or networks.
+"""The local steps of one client: Algorithm 1's inner loop, and the rules that other methods add to it.
 
-`ClientWork` is the update cut at its three seams (start, step, finish), so that a simulator may interleave many
-clients; `client_update` is the three in a row.
+    g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
+    x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
 """
 
 from collections.abc import Callable
@@ -12,10 +12,49 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction
-from fedtrue.algorithm.server_optimizer import ServerState
+from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
 from fedtrue.algorithm.trace import Trace
 
-Loss = Callable[[Any, Any], tuple[Any, Any]]  # (params, batch) → (scalar, sums)
+CLIENT_STATES = {
+    "restart": "every round from the optimizer's constants (the paper's proposal)",
+    "sync": "from the weighted mean of last round's preconditioner states; momentum restarts",
+    "inherit": "from the client's own last state, kept between rounds",
+}
+FIXED = "fixed"  # from the server's statistics, which local steps do not change (Mime)
+
+
+class Steps(NamedTuple):
+    """What a client's local steps came to."""
+
+    pseudo_gradient: Any  # Δ = x − x_i
+    trace: Any  # N, None if nobody needs it
+    gradient_at_start: Any  # the mean gradient of its batches at x, () if nobody needs it
+
+
+class LocalRule(NamedTuple):
+    """What a method adds to its clients' steps."""
+
+    pull: Any = None  # μ of a proximal term μ/2 ‖x_k − x‖²
+    term: Callable[[Broadcast, Any], Any] | None = None  # (broadcast, memory) → what is added to every gradient
+    needs_trace: bool = False
+    needs_gradient_at_start: bool = False
+    init_memory: Callable[[Broadcast], Any] | None = None  # what a client keeps for the rule between rounds
+    report: Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]] | None = None
+    # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
+
+
+class ClientParts(NamedTuple):
+    """What the clients of a method are made of: all that theory and diagnosis need to take their work apart."""
+
+    optimizer: ClientOptimizer
+    trace: Trace
+    correction: Correction
+    client_state: str = "restart"
+    rule: LocalRule = LocalRule()
+
+    @property
+    def traced(self) -> bool:
+        return self.correction.needs_trace or self.rule.needs_trace
 
 
 class ClientState(NamedTuple):
@@ -25,91 +64,129 @@ class ClientState(NamedTuple):
     optimizer: Any  # the preconditioner's state
     move: Any  # the move's memory
     trace: Any
-    sums: Any  # metric sums of its batches
+    rule: Any  # {"memory", "term", "gradients"}, as far as the rule has them
+    metric_sums: Any  # of its batches
 
 
-class ClientOutput(NamedTuple):
-    """What leaves the client."""
-
-    contribution: Any  # to be summed with weights
-    sums: Any  # metric sums, to be added
-    finite: Any  # False: the client is dropped and counted
-    memory: Any  # what the client keeps for itself, () if nothing
-
-
-class ClientWork(NamedTuple):
-    """A client's update in three parts; `memory` is what it kept from its last round."""
-
-    first_memory: Callable[[Any, Any], Any]  # (params, client) → memory of a client that never took part
-    start: Callable[[ServerState, Any, Any, Any], ClientState]  # (server, client, memory, metric sums at 0)
-    step: Callable[[ClientState, Any, Any], ClientState]  # (state, batch, learning rate)
-    finish: Callable[[ServerState, ClientState, Any], ClientOutput]  # (server, state, rate multiplier)
-
-
-def client_work(
-    loss: Loss, optimizer: ClientOptimizer, trace: Trace, correction: Correction, client_state: str
-) -> ClientWork:
-    """Algorithm 1's inner loop. `client_state` says where the optimizer's state comes from at the start."""
-
-    traced = correction.needs_trace
+def client_work(loss: Loss, parts: ClientParts) -> ClientWork:
+    """The client's part of a phase: start, step, finish."""
+    optimizer, trace, correction, client_state, rule = parts
 
     def fresh(params: Any, client: Any) -> dict[str, Any]:
         return {
             "optimizer": optimizer.init(params, client),
-            "move": optimizer.move.rest(params),
-            "trace": trace.rest(optimizer, params) if traced else (),
+            "move": optimizer.move.init(params),
+            "trace": trace.init_memory(optimizer, params, rule.pull is not None) if parts.traced else (),
         }
 
-    def first_memory(params: Any, client: Any) -> Any:
-        return fresh(params, client) if client_state == "inherit" else ()
+    def init_memory(broadcast: Broadcast, client: Any) -> Any:
+        own = fresh(broadcast.params, client) if client_state == "inherit" else ()
+        return _memory(own, rule.init_memory(broadcast) if rule.init_memory else ())
 
-    def start(server: ServerState, client: Any, memory: Any, no_sums: Any) -> ClientState:
-        restart = fresh(server.params, client)
-        begin = {"restart": restart, "sync": {**restart, "optimizer": server.shared}, "inherit": memory}[client_state]
-        n = trace.init(optimizer, server.params, restart["optimizer"], begin["trace"]) if traced else ()
-        return ClientState(server.params, begin["optimizer"], begin["move"], n, no_sums)
+    def start(broadcast: Broadcast, client: Client, memory: Any) -> ClientState:
+        begin = fresh(broadcast.params, client.index)
+        n = trace.init(optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
+        if client_state in ("sync", FIXED):
+            begin = {**begin, **broadcast.shared}
+        if client_state == "inherit" and memory:  # an optimizer without a state leaves nothing to inherit
+            begin = memory["own"]
+            n = trace.init(optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
+        kept = memory["rule"] if rule.init_memory else ()
+        added = {
+            "memory": kept,
+            "term": rule.term(broadcast, kept) if rule.term else (),
+            "gradients": _no_gradients(broadcast.params) if rule.needs_gradient_at_start else (),
+        }
+        return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums)
 
-    def step(state: ClientState, batch: Any, learning_rate: Any) -> ClientState:
-        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
+    def step(broadcast: Broadcast, state: ClientState, batch: Any, learning_rate: Any) -> ClientState:
+        gradient_of = jax.value_and_grad(loss.function, has_aux=True)
+        (_, sums), gradient = gradient_of(state.params, batch)
+        gradient = _added(gradient, rule, state, broadcast)
         p, optimizer_state = optimizer.precondition(gradient, state.optimizer)
         move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
+        pull = None if rule.pull is None else rule.pull * learning_rate
+        added = dict(state.rule)
+        if rule.needs_gradient_at_start:
+            added["gradients"] = _gathered(state.rule["gradients"], gradient_of(broadcast.params, batch)[1], batch)
         return ClientState(
             jax.tree.map(lambda x, s: x - (learning_rate * s).astype(x.dtype), state.params, move),
             optimizer_state,
             memory,
-            trace.update(optimizer, p, optimizer_state, state.trace) if traced else (),
-            jax.tree.map(jnp.add, state.sums, sums),
+            trace.update(optimizer, p, optimizer_state, state.trace, pull) if parts.traced else (),
+            added,
+            jax.tree.map(jnp.add, state.metric_sums, sums),
         )
 
-    def finish(server: ServerState, state: ClientState, rate_multiplier: Any) -> ClientOutput:
-        pseudo_gradient = jax.tree.map(jnp.subtract, server.params, state.params)
-        n = jax.tree.map(lambda n: rate_multiplier * n, trace.total(state.trace)) if traced else None
-        contribution = {"correction": correction.send(pseudo_gradient, n)}
+    def finish(broadcast: Broadcast, state: ClientState, client: Client, context: Context) -> ClientOutput:
+        pseudo_gradient = jax.tree.map(jnp.subtract, broadcast.params, state.params)
+        gamma = client.rate_multiplier
+        n = jax.tree.map(lambda n: gamma * n, trace.total(state.trace)) if parts.traced else None
+        sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
+        contributions = {name: Contribution(value) for name, value in sent.items()}
         if client_state == "sync":
-            contribution["shared"] = state.optimizer
-        kept = {"optimizer": state.optimizer, "move": state.move, "trace": trace.keep(state.trace) if traced else ()}
-        memory = kept if client_state == "inherit" else ()
-        return ClientOutput(contribution, state.sums, all_finite(contribution), memory)
+            contributions["optimizer_state"] = Contribution(state.optimizer)
+        kept: Any = ()
+        if rule.report:
+            steps = Steps(pseudo_gradient, n, _mean_gradient(state.rule["gradients"]))
+            reported, kept = rule.report(broadcast, state.rule["memory"], steps, client)
+            contributions |= reported
+        own: Any = ()
+        if client_state == "inherit":
+            ones = trace.keep(state.trace) if parts.traced else ()
+            own = {"optimizer": state.optimizer, "move": state.move, "trace": ones}
+        return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
 
-    return ClientWork(first_memory, start, step, finish)
+    return ClientWork(init_memory, start, step, finish)
+
+
+def _memory(own: Any, rule: Any) -> Any:
+    """What a client keeps: of its optimizer, and for the method's rule; () if it keeps nothing."""
+    return {"own": own, "rule": rule} if jax.tree.leaves((own, rule)) else ()
+
+
+def _added(gradient: Any, rule: LocalRule, state: ClientState, broadcast: Broadcast) -> Any:
+    """g + term + μ (x_k − x)."""
+    if rule.term:
+        gradient = jax.tree.map(jnp.add, gradient, state.rule["term"])
+    if rule.pull is not None:
+        mu = rule.pull
+        pulled = lambda g, now, x: g + (mu * (now - x)).astype(g.dtype)
+        gradient = jax.tree.map(pulled, gradient, state.params, broadcast.params)
+    return gradient
+
+
+def _no_gradients(params: Any) -> tuple[Any, Any]:
+    return jax.tree.map(jnp.zeros_like, params), jnp.zeros(())
+
+
+def _gathered(gradients: tuple[Any, Any], gradient: Any, batch: Any) -> tuple[Any, Any]:
+    """Σ n_b g_b and Σ n_b over the batches so far, n_b the batch's examples: short batches count for less."""
+    total, examples = gradients
+    count = jnp.sum(batch["mask"])
+    return jax.tree.map(lambda t, g: t + (count * g).astype(t.dtype), total, gradient), examples + count
+
+
+def _mean_gradient(gradients: Any) -> Any:
+    if not gradients:
+        return ()
+    total, examples = gradients
+    return jax.tree.map(lambda t: (t / jnp.maximum(examples, 1)).astype(t.dtype), total)
 
 
 def client_update(
     work: ClientWork,
-    server: ServerState,
-    client: Any,
+    broadcast: Broadcast,
+    client: Client,
     memory: Any,
-    no_sums: Any,
     batch_at: Callable[[Any], Any],
-    steps: Any,
-    learning_rate: Any,
-    rate_multiplier: Any = 1.0,
+    context: Context,
 ) -> ClientOutput:
-    """`steps` local steps of one client on `batch_at(0), batch_at(1), …`."""
-    rate = rate_multiplier * learning_rate
-    state = work.start(server, client, memory, no_sums)
-    state = jax.lax.fori_loop(0, steps, lambda k, state: work.step(state, batch_at(k), rate), state)
-    return work.finish(server, state, rate_multiplier)
+    """All local steps of one client on `batch_at(0), batch_at(1), …`."""
+    rate = client.rate_multiplier * client.learning_rate
+    state = work.start(broadcast, client, memory)
+    steps = jax.lax.fori_loop(0, client.steps, lambda k, s: work.step(broadcast, s, batch_at(k), rate), state)
+    return work.finish(broadcast, steps, client, context)
 
 
 def all_finite(tree: Any) -> Any:

@@ -10,26 +10,42 @@
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from fedtrue.algorithm import linear
+from fedtrue.spec import FACTORIES, Part, accepts, named
 
-Contribution = dict[str, Any]
+Sent = dict[str, Any]  # name → what is summed over clients with their weights
 
 
-class Correction(NamedTuple):
-    """A client's half and the server's half."""
+@dataclass(frozen=True, eq=False)
+class Correction(Part):
+    """A client's half and the server's half. Both must work on any tree of weights, a single vector included.
+
+    These two functions are all that `diagnose` needs to take a round apart, for a correction of your own too.
+
+    >>> import fedtrue as ft
+    >>> halved = ft.Correction(
+    ...     needs_trace=False,
+    ...     send=lambda pseudo_gradient, n: {"update": pseudo_gradient},
+    ...     receive=lambda mean: 0.5 * mean["update"],
+    ... )
+    >>> method = ft.fedopt(ft.client.sgd(0.1), correction=halved)
+    """
 
     needs_trace: bool
-    send: Callable[[Any, Any], Contribution]  # (pseudo_gradient, trace N) → what is summed
-    receive: Callable[[Contribution], Any]  # weighted means → the pseudo-gradient for the server optimizer
+    send: Callable[[Any, Any], Sent]  # (pseudo_gradient, trace N) → what is summed
+    receive: Callable[[Sent], Any]  # weighted means → the pseudo-gradient for the server optimizer
 
 
+@named("correction")
 def none() -> Correction:
     """mean Δ_i."""
     return Correction(False, lambda pseudo_gradient, n: {"update": pseudo_gradient}, lambda mean: mean["update"])
 
 
+@named("correction")
 def local() -> Correction:
     """mean N_i⁻¹ Δ_i."""
     return Correction(
@@ -37,17 +53,19 @@ def local() -> Correction:
     )
 
 
+@named("correction")
 def joint() -> Correction:
     """(mean N_i⁻¹)⁻¹ mean N_i⁻¹ Δ_i."""
 
-    def send(pseudo_gradient: Any, n: Any) -> Contribution:
+    def send(pseudo_gradient: Any, n: Any) -> Sent:
         inverse_trace = linear.inverse(n)
         return {"update": linear.apply(inverse_trace, pseudo_gradient), "inverse_trace": inverse_trace}
 
-    def receive(mean: Contribution) -> Any:
+    def receive(mean: Sent) -> Any:
         return linear.apply(linear.inverse(mean["inverse_trace"]), mean["update"])
 
     return Correction(True, send, receive)
 
 
-CORRECTIONS: dict[str, Callable[[], Correction]] = {"none": none, "local": local, "joint": joint}
+CORRECTIONS = FACTORIES["correction"]
+accepts("correction", Correction, '"joint"')

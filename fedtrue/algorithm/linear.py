@@ -1,6 +1,6 @@
 """Preconditioners and traces as linear maps: diagonal (an array in the shape of the weights) or `Dense`.
 
-A tree of maps has one map a leaf of the weights. The number 1 in a leaf's place stands for the identity, so
+A tree of maps has one map per leaf of the weights. The number 1 in a leaf's place stands for the identity, so
 `apply(P, 1)` is P itself: that is how the exact trace feeds "ones" to a move without spending memory on them.
 """
 
@@ -24,11 +24,13 @@ def _is_map(node: Any) -> bool:
 
 
 def apply(maps: Any, vectors: Any) -> Any:
-    """P x, leaf by leaf; a scalar x stands for x·I, and the result is again a map."""
+    """P x, leaf by leaf; a scalar x stands for x·I, and if x is a map the result is again a map."""
 
     def apply_leaf(p: Any, x: Any) -> Any:
         if not isinstance(p, Dense):
             return p * x
+        if isinstance(x, Dense):
+            return Dense(p.matrix @ x.matrix)
         return Dense(p.matrix * x) if jnp.ndim(x) == 0 else p.matrix @ x
 
     return jax.tree.map(apply_leaf, maps, vectors, is_leaf=_is_map)
@@ -54,3 +56,14 @@ def identity_like(tree: Any) -> Any:
         return jnp.ones((), (leaf.matrix if isinstance(leaf, Dense) else leaf).dtype)
 
     return jax.tree.map(one, tree, is_leaf=_is_map)
+
+
+def identity_minus(factor: Any, maps: Any) -> Any:
+    """I − factor · N, leaf by leaf."""
+
+    def leaf(n: Any) -> Any:
+        if isinstance(n, Dense):
+            return Dense(jnp.eye(n.matrix.shape[-1], dtype=n.matrix.dtype) - factor * n.matrix)
+        return 1 - (factor * n).astype(n.dtype)
+
+    return jax.tree.map(leaf, maps, is_leaf=_is_map)

@@ -2,111 +2,134 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 
-from fedtrue.algorithm import aggregation, client_optimizer
-from fedtrue.algorithm import server_optimizer as server_optimizers
+from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
+from fedtrue.algorithm.checks import Schedule
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import ClientWork, Loss, client_work
-from fedtrue.algorithm.correction import CORRECTIONS, Correction
-from fedtrue.algorithm.sampling import SAMPLINGS, Sampling
-from fedtrue.algorithm.server_optimizer import ServerState
-from fedtrue.algorithm.trace import TRACES
+from fedtrue.algorithm.client_update import CLIENT_STATES, ClientParts, client_work
+from fedtrue.algorithm.correction import Correction
+from fedtrue.algorithm.interface import Context, Phase, ServerState
+from fedtrue.algorithm.sampling import Sampling
+from fedtrue.algorithm.server_optimizer import ServerOptimizer
+from fedtrue.algorithm.trace import Trace
+from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
-
-CLIENT_STATES = {
-    "restart": "every round from the optimizer's constants (the paper's proposal)",
-    "sync": "from the weighted mean of last round's preconditioner states; momentum restarts",
-    "inherit": "from the client's own last state, kept between rounds",
-}
-WEIGHTINGS = {
-    "uniform": "every client alike",
-    "examples": "by the number of examples",
-    "tokens": "by the number of tokens",
-}
+from fedtrue.spec import Part, accepts, by_name, named
 
 
-class Phase(NamedTuple):
-    """One exchange of a round: clients work, the server takes in the weighted sums of what they send."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Method(Part):
+    """A round is a cohort, then each phase in turn; FedAvg has one phase."""
 
-    work: Callable[[Loss], ClientWork]
-    receive: Callable[[ServerState, WeightedSums], tuple[ServerState, Any]]  # → (state, the pseudo-gradient used)
-
-
-class Method(NamedTuple):
-    """A round is `sample`, then each phase in turn; `FedAvg` has one."""
-
-    sample: Sampling
-    weighting: str | None  # None: what the task says
-    learning_rate: Callable[[Any], Any]  # the clients', by round
-    init: Callable[[Any], ServerState]
+    init: Callable[[Any], ServerState]  # params → the server before round 0
     phases: tuple[Phase, ...]
+    sampling: Sampling
+    weighting: Weighting | None  # None: as the task's objective weighs clients
+    learning_rate: Schedule  # the clients', by round
+    clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
 
 
-def fedopt(
-    client: ClientOptimizer,
-    server: optax.GradientTransformation | None = None,
-    correction: str | Correction = "joint",
-    trace: str = "exact",
-    client_state: str = "restart",
-    sampling: str = "uniform",
-    weighting: str | None = None,
+def federated(
+    clients: ClientParts,
+    server: ServerOptimizer,
+    sampling: Sampling,
+    weighting: Weighting | None,
+    init_shared: Callable[[Any], Any] = lambda params: (),
+    receive_shared: Callable[[ServerState, WeightedSums, Context], Any] = lambda server, sums, context: server.shared,
 ) -> Method:
-    """Federated optimization with any client and server optimizer, corrected: Algorithm 1, and the choices around it.
+    """Local steps in one phase, then a step of the server optimizer: the frame of every method with a single phase.
 
-    >>> from fedtrue.algorithm.client_optimizer import adagrad
-    >>> method = fedopt(client=adagrad(learning_rate=0.1), correction="joint")
+    `init_shared(params)` is what the server shares with its clients besides the weights, `receive_shared(server, sums,
+    context)` what it becomes after a round.
     """
-    chosen = correction if isinstance(correction, Correction) else look_up("correction", CORRECTIONS, correction)()
-    chosen_trace = look_up("trace", TRACES, trace)()
-    look_up("client_state", CLIENT_STATES, client_state)
-    sample = look_up("sampling", SAMPLINGS, sampling)
-    if weighting is not None:
-        look_up("weighting", WEIGHTINGS, weighting)
-    _check_parts(client, server)
-    if sampling == "by_size":
-        weighting = _weighting_by_size(client_state, weighting)
-    optimizer = server or server_optimizers.sgd(1.0)
 
     def init(params: Any) -> ServerState:
-        shared = client.init(params, 0) if client_state == "sync" else ()
-        return ServerState(params, optimizer.init(params), shared)
+        return ServerState(params, server.init(params), init_shared(params))
 
-    def receive(state: ServerState, sums: WeightedSums) -> tuple[ServerState, Any]:
-        mean = aggregation.mean(sums)
-        pseudo_gradient = chosen.receive(mean["correction"])
-        updates, optimizer_state = optimizer.update(pseudo_gradient, state.optimizer, state.params)
+    def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
+        means = {name: aggregation.mean(sums, name) for name in sums.contributions}
+        pseudo_gradient = clients.correction.receive(means)
+        updates, optimizer_state = server.update(pseudo_gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        stepped = ServerState(params, optimizer_state, mean.get("shared", ()))
-        anyone = sums.clients > 0  # a round with nobody left is skipped
-        return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), stepped, state), pseudo_gradient
+        return ServerState(params, optimizer_state, receive_shared(state, sums, context)), pseudo_gradient
 
-    def work(loss: Loss) -> ClientWork:
-        return client_work(loss, client, chosen_trace, chosen, client_state)
+    _check_replacement(sampling, clients)
+    return Method(
+        init=init,
+        phases=(Phase(lambda loss: client_work(loss, clients), receive),),
+        sampling=sampling,
+        weighting=_weighting(sampling, weighting),
+        learning_rate=clients.optimizer.learning_rate,
+        clients=clients,
+    )
 
-    return Method(sample, weighting, client.learning_rate, init, (Phase(work, receive),))
+
+@named("method")
+def fedopt(
+    client: ClientOptimizer = by_name("adagrad"),
+    server: ServerOptimizer = by_name("sgd"),
+    correction: Correction = by_name("joint"),
+    trace: Trace = by_name("exact"),
+    client_state: str = "restart",
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Any client and server optimizer, corrected (this paper): Algorithm 1, and the choices around it.
+
+    Args:
+        client: the clients' optimizer, one of `ft.client`.
+        server: the server's optimizer, one of `ft.server`, or any optax transformation.
+        correction: "none", "local", "joint", or an `ft.Correction`.
+        trace: "exact", or "paper" for Algorithm 1's.
+        client_state: "restart", "sync" or "inherit": where a client's optimizer state comes from.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> method = ft.fedopt(client=ft.client.adagrad(learning_rate=0.1), correction="joint")
+    >>> method.spec["client"]["name"], method.spec["correction"]
+    ('adagrad', 'joint')
+    """
+    look_up("client_state", CLIENT_STATES, client_state)
+    clients = ClientParts(client, trace, correction, client_state)
+    if client_state != "sync":
+        return federated(clients, server, sampling, weighting)
+    return federated(
+        clients,
+        server,
+        sampling,
+        weighting,
+        init_shared=lambda params: {"optimizer": client.init(params, 0)},
+        receive_shared=lambda state, sums, context: {"optimizer": aggregation.mean(sums, "optimizer_state")},
+    )
 
 
-def _check_parts(client: Any, server: Any) -> None:
-    if not isinstance(client, ClientOptimizer):
-        names = ", ".join(client_optimizer.CLIENT_OPTIMIZERS)
+def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
+    """A client that is drawn twice in one round would have two memories."""
+    if sampling.with_replacement and (clients.client_state == "inherit" or clients.rule.init_memory):
+        keeps = "client_state 'inherit'" if clients.client_state == "inherit" else "a method whose clients keep a memory"
         raise ValueError(
-            f"client must be a client optimizer, e.g. ft.client.adagrad(0.1), not {client!r}; one of: {names}"
+            f"sampling {sampling.name!r} may draw a client twice in a round; {keeps} needs sampling 'uniform'"
         )
-    if server is not None and not isinstance(server, optax.GradientTransformation):
-        raise ValueError(f"server must be an optax transformation, e.g. ft.server.sgd(1.0), not {server!r}")
 
 
-def _weighting_by_size(client_state: str, weighting: str | None) -> str:
-    if client_state == "inherit":
-        raise ValueError(
-            "sampling 'by_size' may draw a client twice in a round; client_state 'inherit' needs 'uniform'"
+def _weighting(sampling: Sampling, weighting: Weighting | None) -> Weighting | None:
+    """Clients that are drawn by their size must not be weighted by it again."""
+    if sampling.name != "by_size":
+        return weighting
+    if weighting is not None and weighting.name in ("examples", "tokens"):
+        warnings.warn(
+            f"sampling 'by_size' with weighting {weighting.name!r} counts a client's size twice", stacklevel=5
         )
-    if weighting in ("examples", "tokens"):
-        warnings.warn(f"sampling 'by_size' with weighting {weighting!r} counts a client's size twice", stacklevel=3)
-    return weighting or "uniform"
+    return weighting or uniform()
+
+
+accepts("method", Method, "ft.fedopt(ft.client.adagrad(0.1))")

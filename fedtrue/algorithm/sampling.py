@@ -1,37 +1,97 @@
-"""Who takes part in a round. `sample(key, sizes, cohort)` returns client indices.
+"""Who takes part in a round.
 
-uniform   without replacement, everyone alike: weigh the updates by what the objective weighs clients by
+uniform   without replacement, every client alike: weigh the updates by what the objective weighs clients by
 by_size   with replacement, in proportion to size: the mean must then be uniform (the paper's Algorithm 1)
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-Sampling = Callable[[Any, Any, int], Any]
+from fedtrue.spec import FACTORIES, Part, accepts, named
 
-
-def uniform(key: Any, sizes: Any, cohort: int) -> Any:
-    """`cohort` different clients; all of them, in order, when the cohort is everyone."""
-    clients = sizes.shape[0]
-    if cohort == clients:
-        return jnp.arange(clients, dtype=jnp.int32)
-    lots = jax.random.bits(key, (clients,), jnp.uint32)
-    return jax.lax.top_k(lots, cohort)[1].astype(jnp.int32)
+TICKETS = 2**32 - 1  # the most that cumulative sizes may reach: they are kept as 32-bit integers
 
 
-def by_size(key: Any, sizes: Any, cohort: int) -> Any:
+class Draw(NamedTuple):
+    """A cohort: one entry per place."""
+
+    clients: jax.Array  # int32
+    active: jax.Array  # bool; False: the place stays empty
+    inverse_probability: jax.Array  # 1 / (expected number of times that this client is in a cohort)
+
+
+class Scores(NamedTuple):
+    """What the clients of an earlier phase reported."""
+
+    clients: jax.Array
+    values: jax.Array
+
+
+class ClientSizes(NamedTuple):
+    """What samplings know of the clients."""
+
+    examples: jax.Array  # or whatever the task counts as size; real numbers
+    tickets: jax.Array  # uint32: cumulative sizes, client i owns the tickets from tickets[i − 1] up to tickets[i]
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling(Part):
+    """How cohorts are drawn, as data: theory, weighting and the engine read what they need of it."""
+
+    draw: Callable[[Any, ClientSizes, int, Scores | None], Draw]  # (key, sizes, places, scores) → cohort
+    probability: Callable[[np.ndarray], np.ndarray] | None  # sizes → every client's chance per draw, where it is defined
+    with_replacement: bool
+    needs_scores: bool = False  # cohorts are then known only once an earlier phase has ended
+
+
+@named("sampling")
+def uniform() -> Sampling:
+    """`cohort` different clients, all alike."""
+
+    def draw(key: Any, sizes: ClientSizes, cohort: int, scores: Scores | None) -> Draw:
+        clients = sizes.tickets.shape[0]
+        if cohort == clients:  # all of them, in order
+            chosen = jnp.arange(clients, dtype=jnp.int32)
+        else:
+            priority = jax.random.bits(key, (clients,), jnp.uint32)
+            chosen = jax.lax.top_k(priority, cohort)[1].astype(jnp.int32)
+        return Draw(chosen, jnp.ones(cohort, bool), jnp.full(cohort, clients / cohort))
+
+    return Sampling(draw, lambda sizes: np.full(len(sizes), 1 / len(sizes)), with_replacement=False)
+
+
+@named("sampling")
+def by_size() -> Sampling:
     """`cohort` independent draws, client i with probability size_i / Σ size."""
-    edges = jnp.cumsum(sizes.astype(_widest_float()))
-    ticket = jax.random.uniform(key, (cohort,), edges.dtype) * edges[-1]
-    drawn = jnp.searchsorted(edges, ticket, side="right")
-    return jnp.minimum(drawn, sizes.shape[0] - 1).astype(jnp.int32)
+
+    def draw(key: Any, sizes: ClientSizes, cohort: int, scores: Scores | None) -> Draw:
+        ticket = jax.random.randint(key, (cohort,), 0, sizes.tickets[-1], jnp.uint32)
+        chosen = jnp.searchsorted(sizes.tickets, ticket, side="right").astype(jnp.int32)
+        own = sizes.tickets[chosen] - jnp.where(chosen > 0, sizes.tickets[chosen - 1], 0)
+        share = own.astype(jnp.result_type(float)) / sizes.tickets[-1].astype(jnp.result_type(float))
+        return Draw(chosen, jnp.ones(cohort, bool), 1 / (cohort * share))
+
+    return Sampling(draw, lambda sizes: sizes / sizes.sum(), with_replacement=True)
 
 
-def _widest_float() -> Any:
-    return jnp.result_type(float)
+def client_sizes(sizes: np.ndarray) -> ClientSizes:
+    """Sizes with their cumulative integers: exact for whole numbers that sum to less than 2³²."""
+    return ClientSizes(jnp.asarray(sizes, jnp.result_type(float)), jnp.asarray(np.cumsum(_tickets(sizes)), jnp.uint32))
 
 
-SAMPLINGS: dict[str, Sampling] = {"uniform": uniform, "by_size": by_size}
+def _tickets(sizes: np.ndarray) -> np.ndarray:
+    """Integers in proportion to the sizes: the sizes themselves where they are whole; else at least 1 per client."""
+    sizes = np.asarray(sizes, np.float64)
+    if sizes.sum() <= TICKETS and (sizes == np.floor(sizes)).all():
+        return sizes.astype(np.uint64)
+    scaled = np.floor(sizes / sizes.sum() * (TICKETS - len(sizes))).astype(np.uint64)
+    return np.maximum(scaled, (sizes > 0).astype(np.uint64))
+
+
+SAMPLINGS = FACTORIES["sampling"]
+accepts("sampling", Sampling, '"uniform"')

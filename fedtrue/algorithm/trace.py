@@ -5,26 +5,32 @@
 
 A client's displacement is Σ_k A_k g_k for some maps A_k. Only the exact trace equals Σ_k A_k, so only under it do the
 weights of the gradients in N⁻¹Δ sum to the identity.
+
+A proximal pull adds μ (x_k − x) to every gradient g_k. The displacement stays linear in the gradients, so its trace is
+still the move fed with ones, which are pulled as well:  N' = N + move(1 − μ η N, P).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
-class Trace(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Trace(Part):
     """A running sum: `total(state)` is N up to the client's own rate multiplier."""
 
-    rest: Callable[[ClientOptimizer, Any], Any]  # (optimizer, params) → what is kept of a client's past at first
-    init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, kept) → state
-    update: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, P, optimizer state, state) → state
+    init_memory: Callable[[ClientOptimizer, Any, bool], Any]  # (optimizer, params, pulled) → what is kept at first
+    init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, memory) → state
+    update: Callable[[ClientOptimizer, Any, Any, Any, Any], Any]  # (optimizer, P, optimizer state, state, μη) → state
     total: Callable[[Any], Any]
-    keep: Callable[[Any], Any]  # state → what a client that inherits its momentum must keep with it
+    keep: Callable[[Any], Any]  # state → memory: what a client that inherits its momentum must keep with it
 
 
 def _zero_map(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> Any:
@@ -33,36 +39,41 @@ def _zero_map(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> 
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
 
 
+@named("trace")
 def exact() -> Trace:
     """N = Σ_k move(1, P_k)."""
 
-    def rest(optimizer: ClientOptimizer, params: Any) -> Any:
-        return optimizer.move.rest(linear.identity_like(params))
+    def init_memory(optimizer: ClientOptimizer, params: Any, pulled: bool) -> Any:
+        if pulled:  # the ones then differ from weight to weight
+            return optimizer.move.init(_zero_map(optimizer, params, optimizer.init(params, 0)))
+        return optimizer.move.init(linear.identity_like(params))
 
-    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, kept: Any) -> Any:
-        return {"memory": kept, "total": _zero_map(optimizer, params, optimizer_state)}
+    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
+        return {"memory": memory, "total": _zero_map(optimizer, params, optimizer_state)}
 
-    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any) -> Any:
-        ones = linear.identity_like(p)
+    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any) -> Any:
+        ones = linear.identity_like(p) if pull is None else linear.identity_minus(pull, state["total"])
         step, memory = optimizer.move.step(ones, p, optimizer_state, state["memory"])
         return {"memory": memory, "total": jax.tree.map(jnp.add, state["total"], step)}
 
-    return Trace(rest, init, update, lambda state: state["total"], lambda state: state["memory"])
+    return Trace(init_memory, init, update, lambda state: state["total"], lambda state: state["memory"])
 
 
+@named("trace")
 def paper() -> Trace:
-    """M' = β₁ M + (1−β₁) P,  N' = N + M'; bias correction is ignored, as in the authors' code."""
+    """M' = β₁ M + (1−β₁) P,  N' = N + M'; bias correction and pulls are ignored, as in the authors' code."""
 
-    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, kept: Any) -> Any:
+    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
         zero = _zero_map(optimizer, params, optimizer_state)
         return {"average": zero, "total": zero}
 
-    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any) -> Any:
+    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any) -> Any:
         beta1 = optimizer.beta1
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)
         return {"average": average, "total": jax.tree.map(jnp.add, state["total"], average)}
 
-    return Trace(lambda optimizer, params: (), init, update, lambda state: state["total"], lambda state: ())
+    return Trace(lambda optimizer, params, pulled: (), init, update, lambda state: state["total"], lambda state: ())
 
 
-TRACES: dict[str, Callable[[], Trace]] = {"exact": exact, "paper": paper}
+TRACES = FACTORIES["trace"]
+accepts("trace", Trace, '"exact"')

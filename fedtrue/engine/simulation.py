@@ -1,8 +1,7 @@
-"""A federation on this machine's devices: everything placed, one program compiled, rounds run on demand."""
+"""A federation on this machine's devices: planned, placed, and run round by round or many rounds at once."""
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,23 +9,44 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.method import Method
-from fedtrue.data.batches import on_device, steps_per_epoch
-from fedtrue.engine.capacity import choose_lanes, free_bytes, lane_bytes
-from fedtrue.engine.program import Federation, RoundInfo, Shape, State, initial_state, many_rounds, one_round, sampled
-from fedtrue.engine.window import Window, column_bytes
+from fedtrue.data.batches import on_device
+from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, plan_simulation, sampled_places
+from fedtrue.engine.round import (
+    RoundInfo,
+    Setting,
+    State,
+    client_memory,
+    draw_cohort,
+    initial_state,
+    many_rounds,
+    one_round,
+)
+from fedtrue.engine.store import HostMemory, from_device, to_device
+from fedtrue.engine.window import Window
+from fedtrue.federation import Federation, federation_of
 from fedtrue.tasks.task import Task
-
-DATA_SHARE = 0.5  # of the free memory that data may take; else it stays on the host
-ROUNDS_PER_DISPATCH = 1024  # at most; the buffer of round infos has this length
 
 
 class Simulation:
-    """`state = simulation.start()`, then `state, infos = simulation.run(state, first_round, rounds)`, again and again.
+    """Rounds on demand: `state = simulation.start()`, then `state, info = simulation.round(state, 0)`, and so on.
+
+    `simulation.run(state, first_round, rounds)` is many rounds in one dispatch, with the same results. A state can be
+    used once: its memory is given to the next.
 
     With a `grid` (a tree of arrays with a leading axis of cells) `method` is a function of one cell's values, and all
     cells train together in one program: states and infos get the cells as their leading axis.
+
+    >>> import fedtrue as ft
+    >>> from fedtrue.precision import float64
+    >>> with float64():
+    ...     simulation = ft.Simulation(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.01)), seed=0)
+    ...     state = simulation.start()
+    ...     for r in range(3):
+    ...         state, info = simulation.round(state, r)
+    >>> int(info.clients)
+    2
     """
 
     def __init__(
@@ -41,55 +61,90 @@ class Simulation:
         rate_multipliers: Sequence[float] | None = None,
         lanes: int | None = None,
         data_on_device: bool | None = None,
+        memory_on_device: bool | None = None,
     ):
+        check_int("seed", seed, high=2**32 - 1)
         self.task, self.seed, self.grid = task, seed, grid
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
-        steps = task.steps_of_clients(local_steps)
-        chosen_cohort = _cohort_size(cohort if cohort is not None else task.cohort, len(task.train))
-        whole("seed", seed, high=2**32 - 1)
-        if lanes is not None:
-            whole("lanes", lanes, low=1)
-        devices = jax.local_devices()
-        params = jax.eval_shape(task.init, jax.random.key(0))
-        lane = lane_bytes(self._first_method(), task.loss, params) * self.cells
-        self.lanes = choose_lanes(steps, chosen_cohort, params, lane, devices, lanes, self.cells)
-        used = devices[: self.lanes.devices]
-        self.mesh = Mesh(np.asarray(used), ("lanes",)) if len(used) > 1 else None
-        self.shape = Shape(
-            cohort=chosen_cohort,
-            lanes=self.lanes.per_device * self.lanes.devices,
-            batch_size=task.batch_size,
-            largest_client=int(task.train.sizes.max()),
-            epochs=int(np.max(-(-steps // steps_per_epoch(task.train.sizes, task.batch_size)))),
-            shuffle=task.shuffle,
+        first = self._first_method()
+        self.plan = plan_simulation(
+            task,
+            first,
+            cells=self.cells,
+            cohort=cohort,
+            local_steps=local_steps,
+            lanes=lanes,
+            data_on_device=data_on_device,
+            memory_on_device=memory_on_device,
         )
-        fits = column_bytes(task.train) <= DATA_SHARE * free_bytes(devices[0])
-        on_host = not (fits if data_on_device is None else data_on_device)
-        self._window = Window(task.train, chosen_cohort, ROUNDS_PER_DISPATCH) if on_host else None
-        self.rounds_per_dispatch = self._window.rounds if self._window else ROUNDS_PER_DISPATCH
-        weighting = self._first_method().weighting
-        columns = {} if self._window else on_device(task.train.columns)
-        self.federation = self._placed(_federation(task, columns, weighting, steps, rate_multipliers))
-        self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
-        self._cohorts = jax.jit(self._cohorts_from)
-        self._run = jax.jit(self._cells(self._run_cell), donate_argnums=(4, 5))
-        self._empty_infos = jax.jit(self._cells(self._empty_infos_of_cell))
+        self._place(federation_of(task, first, local_steps, rate_multipliers, columns={}))
+        self._compile()
 
-    def start(self) -> State:
-        """The state before round 0."""
-        params = self.task.init(jax.random.key(self.seed))
-        clients = len(self.task.train)
-        initial = self._cells(lambda cell: initial_state(self.method_of(cell), self.task.loss, params, clients))
-        return self._placed(initial(self.grid))
+    def _place(self, federation: Federation) -> None:
+        """Data and clients on the devices, or the window through which they get there."""
+        devices, plan = self.plan.devices, self.plan
+        self.mesh = Mesh(np.asarray(devices), ("lanes",)) if len(devices) > 1 else None
+        self._places = sampled_places(self._first_method(), plan.cohort) * plan.rounds_per_dispatch
+        rounds = plan.rounds_per_dispatch
+        self._window = Window(self.task.train, self._places // rounds, rounds) if plan.data_on_host else None
+        if self._window is None:
+            federation = federation.with_columns(on_device(self.task.train.columns), federation.starts)
+        self.federation = self._placed(federation)
+        self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
+
+    def _compile(self) -> None:
+        """Nothing is compiled yet: each program is, when it first runs."""
+        self._cohorts = jax.jit(self._cohorts_from)
+        own, shared = 0, None  # axes of cells: states and infos have one
+        axes = (own, shared, shared, shared, shared, own, own)
+        self._run = jax.jit(self._over_cells(self._run_cell, axes), donate_argnums=(5, 6))
+        self._empty_infos = jax.jit(self._over_cells(self._empty_infos_of_cell, (own, shared, shared, own)))
+
+    @property
+    def lanes(self) -> Any:
+        """How many clients train side by side, and the memory that takes."""
+        return self.plan.lanes
+
+    @property
+    def rounds_per_dispatch(self) -> int:
+        """The most rounds that `run` takes at once."""
+        return self.plan.rounds_per_dispatch
+
+    def start(self, params: Any = None) -> State:
+        """The state before round 0; `params`: other weights than the task's own."""
+        params = self.task.init(jax.random.key(self.seed)) if params is None else params
+
+        def initial(cell: Any) -> State:
+            method = self.method_of(cell)
+            if self.plan.memory_on_host:
+                return State(method.init(params), ())
+            return initial_state(self.task, method, self.federation, params)
+
+        state = self._placed(self._over_cells(initial, (0,))(self.grid))
+        return state._replace(memory=self._host_memory(state.server)) if self.plan.memory_on_host else state
+
+    def round(self, state: State, round_index: int) -> tuple[State, RoundInfo]:
+        """One round, and what people look at."""
+        state, infos = self.run(state, round_index, 1)
+        return state, jax.tree.map(lambda leaf: leaf[0] if self.grid is None else leaf[:, 0], infos)
 
     def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
-        """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), and what people look at."""
+        """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), one entry of the infos per round."""
         federation = self._federation_at(first_round)
-        infos = self._empty_infos(self.grid, federation, state)
-        state, infos = self._run(self.grid, federation, jnp.int32(first_round), jnp.int32(rounds), state, infos)
+        memory, rows, clients = state.memory, None, np.zeros(0, np.int64)
+        if isinstance(memory, HostMemory):
+            clients = np.unique(self._clients_from(first_round)[:rounds])
+            buffer, rows = self._placed(to_device(memory, clients, self._places))
+            state = state._replace(memory=buffer)
+        numbers = jnp.int32(first_round), jnp.int32(rounds)
+        infos = self._empty_infos(self.grid, federation, rows, state)
+        state, infos = self._run(self.grid, federation, rows, *numbers, state, infos)
+        if isinstance(memory, HostMemory):
+            from_device(memory, clients, state.memory)
+            state = state._replace(memory=memory)
         self._prepare(first_round + rounds)  # the device is computing meanwhile
-        rows = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
-        return state, jax.tree.map(lambda leaf: np.asarray(leaf[rows]), infos)
+        taken = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
+        return state, jax.tree.map(lambda leaf: np.asarray(leaf[taken]), infos)
 
     def _federation_at(self, first_round: int) -> Federation:
         if self._next is None or self._next[0] != first_round:
@@ -99,50 +154,78 @@ class Simulation:
     def _prepare(self, first_round: int) -> None:
         """Fills the window of the rounds to come, when the data stays on the host."""
         if self._window is not None:
-            columns, starts = self._window.filled(np.asarray(self._cohorts(jnp.int32(first_round))))
-            columns, starts = self._placed((columns, starts))
-            self._next = first_round, self.federation._replace(columns=columns, starts=starts)
+            columns, starts = self._placed(self._window.filled(self._clients_from(first_round)))
+            self._next = first_round, self.federation.with_columns(columns, starts)
+
+    def _clients_from(self, first_round: int) -> np.ndarray:
+        """Who takes part in the rounds of a dispatch, one row per round."""
+        return np.asarray(self._cohorts(jnp.int32(first_round)))
+
+    def _cohorts_from(self, first_round: Any) -> Any:
+        method, seed = self._first_method(), jnp.uint32(self.seed)
+
+        def drawn(r: Any) -> Any:
+            found = []
+            for number, phase in enumerate(method.phases):
+                sampling = phase.sampling if number else method.sampling
+                if sampling is not None:
+                    places = phase.cohort or self.plan.cohort
+                    found.append(draw_cohort(sampling, self.federation, places, seed, first_round + r, number).clients)
+            return jnp.concatenate(found)
+
+        return jax.lax.map(drawn, jnp.arange(self.rounds_per_dispatch))
+
+    def _host_memory(self, server: Any) -> HostMemory:
+        def first_rows(cell: Any, server: Any, clients: Any) -> Any:
+            return client_memory(self.task, self.method_of(cell), self.federation, server, clients)
+
+        mapped = jax.jit(self._over_cells(first_rows, (0, 0, None)))
+        initial = jax.tree.map(jnp.copy, server)  # the state's own is given to the next round
+        axis = 0 if self.grid is None else 1
+        return HostMemory(len(self.federation), lambda clients: mapped(self.grid, initial, jnp.asarray(clients)), axis)
 
     def _placed(self, tree: Any) -> Any:
         """On every device from the start, as the program's results are: else the second dispatch compiles again."""
         return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
 
-    def _cohorts_from(self, first_round: Any) -> Any:
-        method, sizes, seed = self._first_method(), self.federation.sampling_sizes, jnp.uint32(self.seed)
-        drawn = lambda r: sampled(method, sizes, self.shape.cohort, seed, first_round + r)
-        return jax.lax.map(drawn, jnp.arange(self.rounds_per_dispatch))
-
     def _run_cell(
-        self, cell: Any, federation: Federation, first_round: Any, rounds: Any, state: State, infos: RoundInfo
+        self,
+        cell: Any,
+        federation: Federation,
+        memory_rows: Any,
+        first_round: Any,
+        rounds: Any,
+        state: State,
+        infos: RoundInfo,
     ) -> tuple[State, RoundInfo]:
-        return many_rounds(self._round_of_cell(cell, federation), first_round, rounds, state, infos)
+        return many_rounds(self._round_of_cell(cell, federation, memory_rows), first_round, rounds, state, infos)
 
-    def _round_of_cell(self, cell: Any, federation: Federation) -> Callable[[Any, State], tuple[State, RoundInfo]]:
-        seed = jnp.uint32(self.seed)
-        return partial(one_round, self.method_of(cell), self.task.loss, self.shape, self.mesh, federation, seed)
+    def _round_of_cell(
+        self, cell: Any, federation: Federation, memory_rows: Any
+    ) -> Callable[[Any, State], tuple[State, RoundInfo]]:
+        plan, seed = self.plan, jnp.uint32(self.seed)
+        setting = Setting(self.task, self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed)
+        return lambda round_index, state: one_round(setting, federation, memory_rows, round_index, state)
 
-    def _empty_infos_of_cell(self, cell: Any, federation: Federation, state: State) -> RoundInfo:
-        shapes = jax.eval_shape(self._round_of_cell(cell, federation), jnp.int32(0), state)[1]
+    def _empty_infos_of_cell(self, cell: Any, federation: Federation, memory_rows: Any, state: State) -> RoundInfo:
+        shapes = jax.eval_shape(self._round_of_cell(cell, federation, memory_rows), jnp.int32(0), state)[1]
         return jax.tree.map(lambda leaf: jnp.zeros((ROUNDS_PER_DISPATCH, *leaf.shape), leaf.dtype), shapes)
 
-    def _cells(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function(cell, …)` over the grid's cells; states and infos have the cells as an axis, all else is shared.
+    def _over_cells(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        """`function(cell, …)` over the grid's cells; `axes`: 0 for the arguments that have an entry per cell.
 
         The grid is an argument of the program, so that another one of as many cells needs no new compilation.
         """
         if self.grid is None:
             return function
+        if self.cells > 1:
+            return jax.vmap(function, axes)
 
-        def over_cells(grid: Any, *arguments: Any) -> Any:
-            own = [isinstance(argument, State | RoundInfo) for argument in arguments]
-            if self.cells > 1:
-                return jax.vmap(function, (0, *(0 if mine else None for mine in own)))(grid, *arguments)
-            cell, *only = jax.tree.map(lambda leaf: leaf[0], (grid, *(a for a, mine in zip(arguments, own) if mine)))
-            alone = iter(only)  # a single cell is not batched, which CPUs like better
-            result = function(cell, *(next(alone) if mine else argument for argument, mine in zip(arguments, own)))
-            return jax.tree.map(lambda leaf: leaf[None], result)
+        def alone(*arguments: Any) -> Any:  # a single cell is not batched, which CPUs like better
+            own = lambda argument, axis: argument if axis is None else jax.tree.map(lambda leaf: leaf[0], argument)
+            return jax.tree.map(lambda leaf: leaf[None], function(*map(own, arguments, axes)))
 
-        return over_cells
+        return alone
 
     def _first_method(self) -> Method:
         return self.method_of(None if self.grid is None else jax.tree.map(lambda values: values[0], self.grid))
@@ -154,7 +237,7 @@ class Simulation:
         return [jax.tree.map(operator.itemgetter(cell), tree) for cell in range(self.cells)]
 
     def from_cells(self, states: Sequence[State]) -> State:
-        """The way back: the state that `run` takes, from one state a cell."""
+        """The way back: the state that `run` takes, from one state per cell."""
         stacked = states[0] if self.grid is None else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
         return self._placed(jax.tree.map(jnp.asarray, stacked))
 
@@ -162,24 +245,3 @@ class Simulation:
     def cells(self) -> int:
         """How many runs train together."""
         return 1 if self.grid is None else len(jax.tree.leaves(self.grid)[0])
-
-
-def _federation(
-    task: Task, columns: Any, weighting: str | None, steps: np.ndarray, rate_multipliers: Sequence[float] | None
-) -> Federation:
-    real = jnp.result_type(float)
-    return Federation(
-        columns,
-        jnp.asarray(task.train.starts, jnp.int32),
-        jnp.asarray(task.train.sizes, jnp.int32),
-        jnp.asarray(steps, jnp.int32),
-        jnp.asarray(task.multipliers_of_clients(rate_multipliers), real),
-        jnp.asarray(task.client_weights(weighting), real),
-        jnp.asarray(task.client_weights("examples"), real),
-    )
-
-
-def _cohort_size(cohort: int | None, clients: int) -> int:
-    if cohort is None:
-        return clients
-    return whole("cohort", cohort, low=1, high=clients)

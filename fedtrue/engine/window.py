@@ -16,14 +16,11 @@ WINDOW_BYTES = 256e6  # of one window; two are alive at a time
 
 
 class Window:
-    """Buffers for `rounds` rounds: fixed shapes, so that every window runs through the same compiled program."""
+    """Buffers for `rounds` rounds of `places` clients: fixed shapes, so that all windows run through one program."""
 
-    def __init__(self, data: ClientData, cohort: int, most_rounds: int, window_bytes: float = WINDOW_BYTES):
+    def __init__(self, data: ClientData, places: int, rounds: int):
         self.data = data
-        rows_a_round = cohort * int(data.sizes.max())
-        row_bytes = sum(_row_bytes(column) for column in data.columns.values())
-        self.rounds = int(np.clip(window_bytes // (rows_a_round * row_bytes), 1, most_rounds))
-        self.rows = self.rounds * rows_a_round
+        self.rows = rounds * places * int(data.sizes.max())
 
     def filled(self, clients: np.ndarray) -> tuple[dict[str, Any], Any]:
         """(columns, starts) on the device: the rows of these clients, and where each client's begin."""
@@ -49,6 +46,12 @@ class Window:
         buffer = np.zeros((self.rows, *column.shape[1:]), column.dtype)
         buffer[: len(rows)] = column[rows]
         return jnp.asarray(buffer)
+
+
+def window_rounds(data: ClientData, places: int, most_rounds: int, window_bytes: float = WINDOW_BYTES) -> int:
+    """How many rounds of `places` clients fit into a window, at least one."""
+    row_bytes = sum(_row_bytes(column) for column in data.columns.values())
+    return int(np.clip(window_bytes // (places * int(data.sizes.max()) * row_bytes), 1, most_rounds))
 
 
 def column_bytes(data: ClientData) -> int:

@@ -135,7 +135,7 @@ class Constants(NamedTuple):
 
 def measured_constants(task: Task, optimizer: ClientOptimizer, points: Any, local_steps: int) -> Constants:
     """Λ and G over the local steps of all clients from all `points` (stacked server weights, e.g. of a run)."""
-    if jax.tree.leaves(jax.eval_shape(lambda: optimizer.move.rest(jnp.zeros(1)))):
+    if jax.tree.leaves(jax.eval_shape(lambda: optimizer.move.init(jnp.zeros(1)))):
         raise ValueError(f"{optimizer.name} has momentum: Theorem 3's constants are measured for optimizers without")
     with float64():
         path = local_path(task, optimizer, all_clients(task, None, local_steps), local_steps, with_trace=True)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, sgd
-from fedtrue.algorithm.client_update import client_update, client_work
+from fedtrue.algorithm.client_update import ClientParts, client_update, client_work
 from fedtrue.algorithm.correction import joint
+from fedtrue.algorithm.interface import Broadcast, Client, Context, Loss
 from fedtrue.algorithm.method import Method, fedopt
-from fedtrue.algorithm.server_optimizer import ServerState
 from fedtrue.algorithm.trace import exact
 from fedtrue.precision import float64
 from fedtrue.tasks.quadratic import Quadratic, quadratic
@@ -152,11 +152,12 @@ def shrinkage(
         return jnp.vdot(gradient + noise * jax.random.normal(key, x.shape, x.dtype), x), ()
 
     def measured() -> tuple[Any, Any]:
-        work = client_work(loss, optimizer, exact(), joint(), "restart")
-        server = ServerState(jnp.zeros(samples), (), ())
+        work = client_work(Loss(loss, ()), ClientParts(optimizer, exact(), joint()))
         keys = jax.random.split(jax.random.key(seed), steps)
-        sent = client_update(work, server, 0, (), (), lambda k: keys[k], steps, 1.0).contribution["correction"]
-        return sent["update"], jnp.broadcast_to(1 / sent["inverse_trace"], (samples,))
+        client, context = Client(0, steps, 1.0, 1.0), Context(0, keys[0], 1, 1)
+        sent = client_update(work, Broadcast(jnp.zeros(samples), ()), client, (), lambda k: keys[k], context)
+        update, inverse_trace = (sent.contributions[name].value for name in ("update", "inverse_trace"))
+        return update, jnp.broadcast_to(1 / inverse_trace, (samples,))
 
     with float64():
         ratio, n = (np.asarray(array) for array in jax.jit(measured)())

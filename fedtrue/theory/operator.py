@@ -9,35 +9,22 @@ so a round here is the engine's round. Call and `jit` these functions inside `wi
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import total, weigh
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import ClientOutput, ClientState, ClientWork, client_update, client_work
-from fedtrue.algorithm.correction import CORRECTIONS
-from fedtrue.algorithm.method import Method, Phase
-from fedtrue.algorithm.sampling import by_size
-from fedtrue.algorithm.server_optimizer import ServerState
+from fedtrue.algorithm.client_update import ClientParts, ClientState, client_update, client_work
+from fedtrue.algorithm.correction import local, none
+from fedtrue.algorithm.interface import METHOD, Broadcast, ClientOutput, ClientWork, Context, Phase, ServerState
+from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.trace import exact
-from fedtrue.data.batches import batch_at, client_key, epoch_orders, on_device, steps_per_epoch
+from fedtrue.federation import Federation, batch, batches_of, federation_of, loss_of
 from fedtrue.tasks.task import Task
-
-
-class Clients(NamedTuple):
-    """All train clients as arrays (they may be traced), and the two numbers the shapes depend on."""
-
-    columns: Any
-    starts: Any
-    sizes: Any
-    steps: Any
-    rate_multipliers: Any  # γ_i
-    weights: Any  # w_i, up to a factor
-    largest: int
-    epochs: int
 
 
 def all_clients(
@@ -45,26 +32,16 @@ def all_clients(
     method: Method | None = None,
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
-) -> Clients:
-    """The task's clients with their local steps (None: its epochs), rate multipliers (None: 1) and weights.
-
-    A client that a method draws by size weighs as much as it is drawn often.
-    """
-    sizes = np.asarray(task.train.sizes)
-    per_epoch = steps_per_epoch(sizes, task.batch_size)
-    steps, gamma = task.steps_of_clients(local_steps), task.multipliers_of_clients(rate_multipliers)
-    weights = task.client_weights(method.weighting if method else None)
-    drawn = task.client_weights("examples") if method and method.sample is by_size else 1
-    return Clients(
-        on_device(task.train.columns),
-        jnp.asarray(task.train.starts, jnp.int32),
-        jnp.asarray(sizes, jnp.int32),
-        jnp.asarray(steps, jnp.int32),
-        jnp.asarray(gamma, jnp.result_type(float)),
-        jnp.asarray(drawn * weights, jnp.result_type(float)),
-        largest=int(sizes.max()),
-        epochs=int(np.max(-(-steps // per_epoch))),
-    )
+) -> Federation:
+    """The task's clients, all taking part: a client weighs as much as its weight times its chance to be drawn."""
+    federation = federation_of(task, method, local_steps, rate_multipliers)
+    if method is None:
+        return federation
+    if method.sampling.probability is None:
+        raise ValueError(f"sampling {method.sampling.name!r} has no fixed chance per client: theory cannot weigh them")
+    chances = jnp.asarray(method.sampling.probability(task.client_weights("examples")))
+    weights = federation.weights[METHOD] * (chances * len(federation)).astype(jnp.result_type(float))
+    return replace(federation, weights={**federation.weights, METHOD: weights})
 
 
 def initial_params(task: Task, seed: int = 0) -> Any:
@@ -72,7 +49,7 @@ def initial_params(task: Task, seed: int = 0) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), task.init(jax.random.key(seed)))
 
 
-def one_round(task: Task, method: Method, clients: Clients) -> Callable[..., tuple[ServerState, Any]]:
+def one_round(task: Task, method: Method, clients: Federation) -> Callable[..., tuple[ServerState, Any]]:
     """`(server, seed, round_index=0)` → the server after a round of everyone, and the last phase's pseudo-gradient.
 
     The pseudo-gradient is NaN when a client was dropped: a round of the others is another operator.
@@ -81,31 +58,39 @@ def one_round(task: Task, method: Method, clients: Clients) -> Callable[..., tup
     def run(server: ServerState, seed: Any, round_index: Any = 0) -> tuple[ServerState, Any]:
         pseudo_gradient, dropped = None, 0
         for phase in method.phases:
-            outputs = client_outputs(task, method, phase, clients, server, seed, round_index)
-            sums = total(jax.vmap(weigh)(outputs, clients.weights))
-            server, pseudo_gradient = phase.receive(server, sums)
+            context = everyone(clients, seed, round_index)
+            outputs = client_outputs(task, method, phase, clients, server, seed, context)
+            weights = clients.weights_of(jnp.arange(len(clients)))
+            sums = total(jax.vmap(weigh)(outputs, weights))
+            server, pseudo_gradient = aggregation.receive(phase, server, sums, context)
             dropped = dropped + sums.dropped
         return server, jax.tree.map(lambda leaf: jnp.where(dropped > 0, jnp.nan, leaf), pseudo_gradient)
 
     return run
 
 
+def everyone(clients: Federation, seed: Any, round_index: Any = 0) -> Context:
+    """The context of a phase in which all clients take part."""
+    return Context(round_index, jax.random.key(seed), len(clients), len(clients))
+
+
 def client_outputs(
-    task: Task, method: Method, phase: Phase, clients: Clients, server: ServerState, seed: Any, round_index: Any = 0
+    task: Task, method: Method, phase: Phase, clients: Federation, server: ServerState, seed: Any, context: Context
 ) -> ClientOutput:
     """What every client sends in this phase: `client_update`, mapped over the clients."""
-    work = phase.work(task.loss)
-    if jax.tree.leaves((jax.eval_shape(lambda: work.first_memory(server.params, 0)), server.shared)):
-        raise ValueError("a round is an operator on the weights only if clients restart: use client_state='restart'")
-    learning_rate = method.learning_rate(round_index)
+    work, broadcast = phase.work(loss_of(task, clients, server.params)), phase.broadcast(server, context)
+    if jax.tree.leaves((jax.eval_shape(lambda: work.init_memory(broadcast, 0)), server.shared)):
+        raise ValueError(
+            f"a round of {method.name} is no operator on the weights alone: clients or server keep a state besides them"
+        )
+    learning_rate = method.learning_rate(context.round)
 
-    def update(client: Any) -> ClientOutput:
-        batch = _batches(task, clients, client, seed, round_index)
-        no_sums = _no_sums(task, server.params, batch)
-        steps, gamma = clients.steps[client], clients.rate_multipliers[client]
-        return client_update(work, server, client, (), no_sums, batch, steps, learning_rate, gamma)
+    def update(index: Any) -> ClientOutput:
+        own = batches_of(clients, index, seed, context.round)
+        client = clients.client(index, learning_rate)
+        return client_update(work, broadcast, client, (), lambda k: batch(clients, own, k), context)
 
-    return jax.vmap(update)(jnp.arange(clients.starts.shape[0]))
+    return jax.vmap(update)(jnp.arange(len(clients)))
 
 
 def round_operator(
@@ -144,27 +129,27 @@ def local_operators(
 ) -> Callable[..., Any]:
     """`(x, seed=0)` → A_i(x) of every client, stacked: their weights before any correction."""
     clients = all_clients(task, None, local_steps, rate_multipliers)
-    work = _uncorrected(task, optimizer)
+    parts = ClientParts(optimizer, exact(), none())
 
     def operators(x: Any, seed: Any = 0) -> Any:
         def end_of(client: Any) -> Any:
-            state, step = _walk(task, work, optimizer, clients, x, client, seed)
+            state, step = _local_steps(task, parts, clients, x, client, seed)
             return jax.lax.fori_loop(0, clients.steps[client], lambda k, state: step(state, k), state).params
 
-        return jax.vmap(end_of)(jnp.arange(clients.starts.shape[0]))
+        return jax.vmap(end_of)(jnp.arange(len(clients)))
 
     return operators
 
 
 def local_path(
-    task: Task, optimizer: ClientOptimizer, clients: Clients, steps: int, with_trace: bool = False
+    task: Task, optimizer: ClientOptimizer, clients: Federation, steps: int, with_trace: bool = False
 ) -> Callable[..., ClientState]:
     """`(x, seed=0)` → the clients' states after every one of `steps` steps, stacked (clients, steps, …)."""
-    work = _uncorrected(task, optimizer, "local" if with_trace else "none")
+    parts = ClientParts(optimizer, exact(), local() if with_trace else none())
 
     def path(x: Any, seed: Any = 0) -> ClientState:
         def path_of(client: Any) -> ClientState:
-            state, step = _walk(task, work, optimizer, clients, x, client, seed)
+            state, step = _local_steps(task, parts, clients, x, client, seed)
 
             def advance(state: ClientState, k: Any) -> tuple[ClientState, ClientState]:
                 state = step(state, k)
@@ -172,7 +157,7 @@ def local_path(
 
             return jax.lax.scan(advance, state, jnp.arange(steps))[1]
 
-        return jax.vmap(path_of)(jnp.arange(clients.starts.shape[0]))
+        return jax.vmap(path_of)(jnp.arange(len(clients)))
 
     return path
 
@@ -192,28 +177,12 @@ def sample_seeds(samples: int, seed: int = 0) -> Any:
     return jnp.uint32(seed * samples) + jnp.arange(samples, dtype=jnp.uint32)
 
 
-def _uncorrected(task: Task, optimizer: ClientOptimizer, correction: str = "none") -> ClientWork:
-    return client_work(task.loss, optimizer, exact(), CORRECTIONS[correction](), "restart")
-
-
-def _walk(
-    task: Task, work: ClientWork, optimizer: ClientOptimizer, clients: Clients, x: Any, client: Any, seed: Any
+def _local_steps(
+    task: Task, parts: ClientParts, clients: Federation, x: Any, client: Any, seed: Any
 ) -> tuple[ClientState, Callable[[ClientState, Any], ClientState]]:
-    """One client at its start, and its step number k; in round 0."""
-    server = ServerState(x, (), ())
-    batch = _batches(task, clients, client, seed, 0)
-    rate = clients.rate_multipliers[client] * optimizer.learning_rate(0)
-    state = work.start(server, client, (), _no_sums(task, x, batch))
-    return state, lambda state, k: work.step(state, batch(k), rate)
-
-
-def _batches(task: Task, clients: Clients, client: Any, seed: Any, round_index: Any) -> Callable[[Any], Any]:
-    key = client_key(seed, round_index, client)
-    start, size = clients.starts[client], clients.sizes[client]
-    orders = epoch_orders(key, size, clients.largest, clients.epochs, task.shuffle)
-    return lambda k: batch_at(clients.columns, start, size, orders, k, task.batch_size, key)
-
-
-def _no_sums(task: Task, params: Any, batch: Callable[[Any], Any]) -> Any:
-    shapes = jax.eval_shape(lambda: task.loss(params, batch(0))[1])
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    """One client before its first step, and its step number k; in round 0."""
+    work: ClientWork = client_work(loss_of(task, clients, x), parts)
+    broadcast, own = Broadcast(x, ()), batches_of(clients, client, seed, 0)
+    itself = clients.client(client, parts.optimizer.learning_rate(0))
+    rate = itself.rate_multiplier * itself.learning_rate
+    return work.start(broadcast, itself, ()), lambda state, k: work.step(broadcast, state, batch(clients, own, k), rate)

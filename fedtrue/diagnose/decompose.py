@@ -1,13 +1,26 @@
-"""The sums of a diagnosis as numbers: every piece of the expected pseudo-gradient (see `diagnosis.py`)."""
+"""A round at weights x, taken apart: the true gradient, and everything that bends it.
+
+    E[pseudo-gradient] = η D ∇F  +  weighting  +  bias  +  noise  +  drift  +  cohorts
+
+    η D ∇F      the truth at the method's own scale: D is the method fed with ones in place of all gradients
+    weighting   the run's client weights are not the objective's
+    bias        clients enter with weights W_i that differ: η Σ w_i (W_i − D) ∇F_i; without correction W_i = N_i
+    noise       a preconditioner meets the gradient it was made of: what batches do at x beyond their mean gradient
+    drift       clients move while they step; it vanishes with η
+    cohorts     a correction may be no linear function of the sums, and then the mean over cohorts is not everyone's
+"""
 
 import math
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.theory.diagnosis import Pair, Sums
+from fedtrue.algorithm.correction import Correction
+from fedtrue.diagnose.clients import Sums
 
-ROUNDING = 1e3  # times the precision, of what is added up: below that a direction is left over, not found
+ROUNDING = 1e3  # times the precision, of what is added up: a smaller direction is rounding error
 
 
 class Piece(NamedTuple):
@@ -18,7 +31,7 @@ class Piece(NamedTuple):
     standard_error: float  # of the vector, over orders or cohorts
 
 
-class Anatomy(NamedTuple):
+class Decomposition(NamedTuple):
     """A round at x in numbers."""
 
     gradient_norm: float  # ‖∇F(x)‖
@@ -36,16 +49,18 @@ class Anatomy(NamedTuple):
     dropped: int
 
 
-def anatomy(sums: Sums, cohort: int, federation: int, all_cohorts: bool) -> Anatomy:
+def decompose(
+    sums: Sums, correction: Correction, cohort: int, federation: int, all_cohorts: bool
+) -> Decomposition:
     """From the sums over the clients looked at, of a `federation` of so many; a cohort of everyone is all of them."""
     w, omega = sums.objective, sums.weight
     gradient, method_gradient = sums.gradient / w, sums.method_gradient / omega
-    divided = lambda y: _quotient((y, sums.frozen[1]))
-    scales = divided(sums.ones)
+    received = lambda sent: np.asarray(jax.vmap(lambda s: receive(correction, s, omega))(sent))
+    scales = received(sums.ones)
     scale = _mean(scales)
     truth = scale * gradient
-    constant, frozen, moved = divided(sums.constant), divided(sums.frozen[0]), _quotient(sums.moved)
-    of_cohorts, residuals = _cohort_residuals(sums, min(cohort, int(sums.clients + sums.dropped)))
+    constant, frozen, moved = received(sums.constant), received(sums.frozen), received(sums.moved)
+    of_cohorts, residuals = _cohort_residuals(sums, correction, min(cohort, int(sums.clients + sums.dropped)))
     pieces = {
         "weighting": _piece((scale * (method_gradient - gradient))[None], truth),
         "bias": _piece(constant - scales * method_gradient, truth),
@@ -54,7 +69,7 @@ def anatomy(sums: Sums, cohort: int, federation: int, all_cohorts: bool) -> Anat
         "cohorts": _piece(residuals, truth, exact=all_cohorts),
     }
     expected, clients_scale = _mean(moved), math.sqrt(float(np.vdot(scale**2, sums.squares) / w))
-    return Anatomy(
+    return Decomposition(
         gradient_norm=_norm(gradient),
         gradient_standard_error=_sampling_error(sums, gradient, federation),
         client_gradient_norm=math.sqrt(float(np.sum(sums.squares) / w)),
@@ -71,18 +86,22 @@ def anatomy(sums: Sums, cohort: int, federation: int, all_cohorts: bool) -> Anat
     )
 
 
-def _cohort_residuals(sums: Sums, cohort: int) -> Pair:
-    """G_S of every cohort, and G_S − G − (ȳ_S − G z̄_S)/Z, whose last term has mean 0: the same mean, less scatter."""
-    y, z = sums.cohorts
-    total_y, total_z = (part[0] for part in sums.moved)
-    everyone, of_cohorts = _quotient((total_y, total_z)), _quotient((y, z))
-    return of_cohorts, of_cohorts - everyone - _quotient(((y - everyone * z) / cohort, total_z))
+def receive(correction: Correction, sent: Any, weight: Any) -> Any:
+    """The pseudo-gradient that the server makes of Σ w sent and Σ w."""
+    return correction.receive(jax.tree.map(lambda leaf: leaf / jnp.where(weight == 0, 1, weight), sent))
 
 
-def _quotient(pair: Pair) -> Any:
-    """y / z, 0 where nobody moved."""
-    y, z = pair
-    return np.where(z == 0, 0, y / np.where(z == 0, 1, z))
+def _cohort_residuals(sums: Sums, correction: Correction, cohort: int) -> tuple[np.ndarray, np.ndarray]:
+    """G_S of every cohort, and G_S − G − G'(S), whose last term has mean 0: the same mean, less scatter.
+
+    G'(S) is the pseudo-gradient's derivative at everyone's sums, in the direction of the cohort's.
+    """
+    pseudo_gradient = lambda sent, weight: receive(correction, sent, weight)
+    first_order = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sums.moved)
+    everyone, derivative = jax.linearize(pseudo_gradient, first_order, jnp.asarray(sums.weight))
+    of_cohorts = jax.vmap(pseudo_gradient)(sums.cohorts, sums.cohort_weights)
+    per_draw = jax.tree.map(lambda leaf: leaf / cohort, (sums.cohorts, sums.cohort_weights))
+    return np.asarray(of_cohorts), np.asarray(of_cohorts - everyone - jax.vmap(derivative)(*per_draw))
 
 
 def _mean(samples: Any) -> Any:

@@ -1,7 +1,7 @@
 """Packing a cohort onto lanes: longest client first, each to the lane that is free soonest.
 
-A slot is a client's place in the cohort. All of this is arithmetic on a few small arrays, so it runs inside the
-compiled program and cohorts of any sizes share one compilation.
+All of this is arithmetic on a few small arrays, so it runs inside the compiled program and cohorts of any sizes share
+one compilation. A place is a client's position in the cohort; an empty place is on no lane.
 """
 
 from typing import Any, NamedTuple
@@ -13,16 +13,17 @@ NOBODY = -1
 
 
 class Plan(NamedTuple):
-    """Where and when each slot of the cohort trains, in lane-steps."""
+    """Where and when each place of the cohort trains, in steps of its lane."""
 
-    lane: Any  # int32[cohort]
+    lane: Any  # int32[cohort]; as many as there are lanes: nowhere
     start: Any  # int32[cohort]: the lane's clock when the client begins
     steps: Any  # int32[cohort]
     length: Any  # int32[lanes]: each lane's clock at the end
 
 
-def pack(steps: Any, lanes: int) -> Plan:
-    """Longest first onto the least loaded lane."""
+def pack(steps: Any, lanes: int, active: Any = True) -> Plan:
+    """Longest first onto the least loaded lane; places that are not active take no time and no lane."""
+    steps = jnp.where(active, steps, 0)
 
     def place(load: Any, slot: Any) -> tuple[Any, tuple[Any, Any]]:
         lane = jnp.argmin(load)
@@ -31,11 +32,11 @@ def pack(steps: Any, lanes: int) -> Plan:
     longest_first = jnp.argsort(-steps)
     length, (lane, start) = jax.lax.scan(place, jnp.zeros(lanes, jnp.int32), longest_first)
     back = jnp.argsort(longest_first)
-    return Plan(lane[back], start[back], steps, length)
+    return Plan(jnp.where(active, lane[back], lanes), start[back], steps, length)
 
 
 def at_work(plan: Plan, lanes: Any, clock: Any) -> Any:
-    """The slot each lane is busy with (or was last) when its clock stands at `clock`; NOBODY for an empty lane."""
+    """The place each lane is busy with (or was last) when its clock stands at `clock`; NOBODY for an empty lane."""
     begun = (plan.lane[None, :] == lanes[:, None]) & (plan.start[None, :] <= clock)
     latest = jnp.argmax(jnp.where(begun, plan.start[None, :] + 1, 0), axis=1)
     return jnp.where(begun.any(axis=1), latest, NOBODY).astype(jnp.int32)
@@ -48,6 +49,12 @@ def next_change(plan: Plan, lanes: Any, clock: Any) -> Any:
     return jnp.min(jnp.where(own & (plan.start > clock), plan.start, end))
 
 
+def in_turn(plan: Plan, lane: Any) -> tuple[Any, Any]:
+    """The places of one lane in the order in which they train, and how many there are; the others stand behind."""
+    own = plan.lane == lane
+    return jnp.argsort(jnp.where(own, plan.start, jnp.iinfo(jnp.int32).max)), jnp.sum(own)
+
+
 def idle_steps(plan: Plan) -> Any:
-    """Lane-steps spent waiting for the longest lane: the price of packing."""
+    """Steps in which lanes wait for the longest one: the price of packing."""
     return jnp.max(plan.length) * plan.length.shape[0] - jnp.sum(plan.length)

@@ -1,0 +1,100 @@
+"""The interface that everything federates through: simulation, theory, diagnosis, deployment.
+
+    server ── broadcast ──▶ client: start, step, step, …, finish ──▶ contributions ── weighted sums ──▶ receive ── server
+
+A round is one or more phases. A phase samples a cohort, broadcasts, lets every client of the cohort work, sums what
+they contribute, and hands the sums to the server.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from fedtrue.algorithm.sampling import Sampling
+
+METHOD = "method"  # weigh a contribution as the method weighs its clients
+OBJECTIVE = "objective"  # by the client's share of the task's objective: the shares of all clients sum to 1
+UNIFORM = "uniform"  # count every client once
+
+
+class Context(NamedTuple):
+    """What a phase knows of itself."""
+
+    round: Any  # the round's number
+    key: Any  # the phase's own randomness: noise, quantisation
+    clients: int  # in the federation
+    cohort: int  # places in this phase's cohort
+
+
+class Client(NamedTuple):
+    """What a client knows of itself."""
+
+    index: Any
+    steps: Any  # τ_i
+    learning_rate: Any  # η of this round; the client steps with γ_i η
+    rate_multiplier: Any  # γ_i
+
+
+class ServerState(NamedTuple):
+    """All the server knows between two rounds."""
+
+    params: Any
+    optimizer: Any
+    shared: Any  # what a method keeps besides and shares with its clients: control variates, statistics; () for most
+
+
+class Broadcast(NamedTuple):
+    """What travels down."""
+
+    params: Any
+    shared: Any
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["weighting"])
+@dataclass(frozen=True)
+class Contribution:
+    """A tree that is summed over the cohort, each client's with its weight: METHOD, OBJECTIVE or UNIFORM."""
+
+    value: Any
+    weighting: str = METHOD
+
+
+class ClientOutput(NamedTuple):
+    """What leaves a client."""
+
+    contributions: dict[str, Contribution]
+    metric_sums: Any  # of its batches: to be added
+    memory: Any  # goes back into the client store; () for a client that keeps nothing
+    finite: Any  # False: the client is dropped and counted
+    score: Any = 0.0  # a number that the sampling of a later phase may look at
+
+
+class Loss(NamedTuple):
+    """A loss of one batch, and its metric sums before the first."""
+
+    function: Callable[[Any, Any], tuple[Any, Any]]  # (params, batch) → (scalar, metric sums)
+    no_sums: Any
+
+
+class ClientWork(NamedTuple):
+    """One client's part of a phase. It knows nothing of lanes, devices or networks."""
+
+    init_memory: Callable[[Broadcast, Any], Any]  # (broadcast, client index) → memory of one that never took part
+    start: Callable[[Broadcast, Client, Any], Any]  # (broadcast, client, memory) → state
+    step: Callable[[Broadcast, Any, Any, Any], Any]  # (broadcast, state, batch, learning rate γ_i η) → state
+    finish: Callable[[Broadcast, Any, Client, Context], ClientOutput]  # (broadcast, state, client, context)
+
+
+class Phase(NamedTuple):
+    """One exchange of a round."""
+
+    work: Callable[[Loss], ClientWork]
+    receive: Callable[[ServerState, Any, Context], tuple[ServerState, Any]]  # sums → (server, pseudo-gradient used)
+    broadcast: Callable[[ServerState, Context], Broadcast] = lambda server, context: Broadcast(
+        server.params, server.shared
+    )
+    sampling: Sampling | None = None  # None: the cohort of the phase before; the first phase has the method's
+    cohort: int | None = None  # places, where it samples; None: the run's cohort

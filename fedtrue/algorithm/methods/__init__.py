@@ -1,0 +1,23 @@
+"""Named methods: one file per family. A new method is a file here, and its row in the list below."""
+
+from fedtrue.algorithm.method import fedopt
+from fedtrue.algorithm.methods.fedavg import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from fedtrue.algorithm.methods.fedprox import fedprox
+from fedtrue.algorithm.methods.mimelite import mimelite
+from fedtrue.algorithm.methods.scaffold import scaffold
+from fedtrue.spec import FACTORIES
+
+METHODS = FACTORIES["method"]
+
+__all__ = [
+    "METHODS",
+    "fedadagrad",
+    "fedadam",
+    "fedavg",
+    "fedavgm",
+    "fedopt",
+    "fedprox",
+    "fedyogi",
+    "mimelite",
+    "scaffold",
+]

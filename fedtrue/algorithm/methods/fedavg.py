@@ -1,0 +1,81 @@
+"""Uncorrected client SGD under different server optimizers."""
+
+from typing import Any
+
+from fedtrue.algorithm import client_optimizer as client
+from fedtrue.algorithm import server_optimizer as server
+from fedtrue.algorithm.client_update import ClientParts
+from fedtrue.algorithm.correction import none
+from fedtrue.algorithm.method import Method, federated
+from fedtrue.algorithm.sampling import Sampling
+from fedtrue.algorithm.server_optimizer import EPSILON, ServerOptimizer
+from fedtrue.algorithm.trace import exact
+from fedtrue.algorithm.weighting import Weighting
+from fedtrue.spec import by_name, named
+
+
+def _sgd_clients(client_rate: Any, optimizer: ServerOptimizer, sampling: Sampling, weighting: Weighting | None) -> Method:
+    return federated(ClientParts(client.sgd(client_rate), exact(), none()), optimizer, sampling, weighting)
+
+
+@named("method")
+def fedavg(
+    client_rate: Any,
+    server_rate: Any = 1.0,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """McMahan et al. 2017: client SGD, the server takes the weighted mean."""
+    return _sgd_clients(client_rate, server.sgd(server_rate), sampling, weighting)
+
+
+@named("method")
+def fedavgm(
+    client_rate: Any,
+    server_rate: Any = 1.0,
+    beta: Any = 0.9,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Hsu et al. 2019: client SGD, server momentum."""
+    return _sgd_clients(client_rate, server.momentum(server_rate, beta), sampling, weighting)
+
+
+@named("method")
+def fedadagrad(
+    client_rate: Any,
+    server_rate: Any = 0.1,
+    epsilon: Any = EPSILON,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Reddi et al. 2021: client SGD, server Adagrad."""
+    return _sgd_clients(client_rate, server.adagrad(server_rate, epsilon), sampling, weighting)
+
+
+@named("method")
+def fedadam(
+    client_rate: Any,
+    server_rate: Any = 0.1,
+    beta1: Any = 0.9,
+    beta2: Any = 0.99,
+    epsilon: Any = EPSILON,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Reddi et al. 2021: client SGD, server Adam."""
+    return _sgd_clients(client_rate, server.adam(server_rate, beta1, beta2, epsilon), sampling, weighting)
+
+
+@named("method")
+def fedyogi(
+    client_rate: Any,
+    server_rate: Any = 0.1,
+    beta1: Any = 0.9,
+    beta2: Any = 0.99,
+    epsilon: Any = EPSILON,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Reddi et al. 2021: client SGD, server Yogi."""
+    return _sgd_clients(client_rate, server.yogi(server_rate, beta1, beta2, epsilon), sampling, weighting)

@@ -1,0 +1,71 @@
+"""MimeLite (Karimireddy et al. 2021): clients step with the server's optimizer statistics and do not change them.
+
+    y ← y − η step(g_i(y), s)                           local steps; s = (v, m) of any client optimizer, held fixed
+    s ← s updated by Σ w_i ∇F_i(x)                      once per round, by the mean gradient at the server's weights
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from fedtrue.algorithm import aggregation
+from fedtrue.algorithm.aggregation import WeightedSums
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, Move
+from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule, Steps
+from fedtrue.algorithm.correction import Correction
+from fedtrue.algorithm.interface import Broadcast, Client, Context, Contribution, ServerState
+from fedtrue.algorithm.method import Method, federated
+from fedtrue.algorithm.sampling import Sampling
+from fedtrue.algorithm.server_optimizer import ServerOptimizer
+from fedtrue.algorithm.trace import Trace
+from fedtrue.algorithm.weighting import Weighting
+from fedtrue.spec import by_name, named
+
+
+@named("method")
+def mimelite(
+    client: ClientOptimizer = by_name("momentum"),
+    server: ServerOptimizer = by_name("sgd"),
+    correction: Correction = by_name("none"),
+    trace: Trace = by_name("exact"),
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Karimireddy et al. 2021: the server's momentum and preconditioner, fixed during local steps.
+
+    With bias correction the first round only gathers statistics: it has none to step with.
+
+    >>> import fedtrue as ft
+    >>> method = ft.methods.mimelite(ft.client.momentum(0.1, beta=0.9))
+    """
+
+    def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
+        return {"gradient": Contribution(steps.gradient_at_start)}, memory
+
+    def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> Any:
+        gradient = aggregation.mean(sums, "gradient")
+        p, statistics = client.precondition(gradient, state.shared["optimizer"])
+        _, momentum = client.move.step(gradient, p, statistics, state.shared["move"])
+        return {"optimizer": statistics, "move": momentum}
+
+    rule = LocalRule(needs_gradient_at_start=True, report=report)
+    return federated(
+        ClientParts(held(client), trace, correction, FIXED, rule),
+        server,
+        sampling,
+        weighting,
+        init_shared=lambda params: {"optimizer": client.init(params, 0), "move": client.move.init(params)},
+        receive_shared=receive_shared,
+    )
+
+
+def held(optimizer: ClientOptimizer) -> ClientOptimizer:
+    """The optimizer with its statistics held fixed: no gradient enters its state or its momentum."""
+
+    def step(vector: Any, p: Any, state: Any, memory: Any) -> tuple[Any, Any]:
+        return optimizer.move.step(vector, p, state, memory)[0], memory
+
+    return replace(
+        optimizer,
+        precondition=lambda g, state: (optimizer.preconditioner(state, g), state),
+        move=Move(optimizer.move.init, step),
+    )

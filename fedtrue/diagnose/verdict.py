@@ -1,0 +1,160 @@
+"""What the numbers of a diagnosis mean, in one sentence, and what to do about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedtrue.diagnose.decompose import Decomposition, Piece
+from fedtrue.diagnose.measure import Diagnosis
+from fedtrue.spec import part_name
+
+MIN_SHARE = 0.5  # of the truth: at a fixed point the pieces cancel the truth, so the one to blame has about half of it
+MAX_DISAGREEMENT = 0.01  # of the clients' own gradients: clients that cancel to a hundredth agree on where they are
+MIN_Z_SCORE = 2.0  # standard errors: fewer, and sampling alone explains what was found
+
+UNBIASED = "No non-vanishing bias of note"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the numbers mean."""
+
+    cause: str | None  # the piece to blame, if any
+    biased: bool  # whether that piece remains however small the client learning rate
+    cure: str  # flags for the next run, or what else to do
+    sentence: str
+
+
+def judge(diagnosis: Diagnosis) -> Verdict:
+    """The largest piece that matters is to blame; the bias of the clients' weights comes first if it does."""
+    numbers = diagnosis.numbers
+    if numbers.clients < diagnosis.federation and _cannot_tell(numbers):
+        return _unsure(diagnosis)
+    guilty = {name: piece for name, piece in numbers.pieces.items() if _matters(piece, numbers)}
+    if not guilty:
+        return _innocent(diagnosis)
+    cause = "bias" if "bias" in guilty else max(guilty, key=lambda name: guilty[name].norm)
+    reason, cure = CAUSES[cause](diagnosis)
+    size = _in_words(guilty[cause].norm, numbers.truth)
+    if cause == "drift":
+        return Verdict(cause, False, cure, f"{UNBIASED}: what remains is {reason}, {size}: {cure}.")
+    return Verdict(cause, True, cure, f"This run suffers from {reason}, {size}: {cure}.")
+
+
+def _matters(piece: Piece, numbers: Decomposition) -> bool:
+    large = piece.norm >= MIN_SHARE * numbers.truth and piece.norm >= MAX_DISAGREEMENT * numbers.clients_scale
+    return large and piece.norm >= MIN_Z_SCORE * piece.standard_error
+
+
+def _cannot_tell(numbers: Decomposition) -> bool:
+    return numbers.gradient_norm < MIN_Z_SCORE * numbers.gradient_standard_error
+
+
+def _unsure(diagnosis: Diagnosis) -> Verdict:
+    numbers = diagnosis.numbers
+    cure = f"look at more with --clients {min(4 * numbers.clients, diagnosis.federation)}"
+    found = f"{numbers.gradient_norm:.3g} with a standard error of {numbers.gradient_standard_error:.3g}"
+    seen = f"{numbers.clients} of {diagnosis.federation:,} clients cannot tell the true gradient from 0 ({found})"
+    return Verdict(None, False, cure, f"{seen}: {cure}.")
+
+
+def _innocent(diagnosis: Diagnosis) -> Verdict:
+    numbers = diagnosis.numbers
+    agreement = numbers.gradient_norm / numbers.client_gradient_norm if numbers.client_gradient_norm else 0.0
+    if agreement <= MAX_DISAGREEMENT:
+        rest = f"the true gradient is {_percent(agreement)} of the clients' own, this run has converged"
+        return Verdict(None, False, "nothing", f"{UNBIASED}: {rest}.")
+    scatter = np.hypot(numbers.batch_scatter, numbers.cohort_scatter)
+    if scatter > numbers.pseudo_gradient_norm:
+        from_batches = numbers.batch_scatter**2 / scatter**2
+        cure = "decay the learning rates" if diagnosis.cohort == diagnosis.federation else "decay the learning rates or use a larger --cohort"
+        rest = (
+            f"what remains is the scatter of single rounds, {scatter / numbers.pseudo_gradient_norm:.2g} times their "
+            f"mean ({_percent(from_batches)} of its variance from gradient noise, "
+            f"{_percent(1 - from_batches)} from small cohorts)"
+        )
+        return Verdict(None, False, cure, f"{UNBIASED}; {rest}: {cure}.")
+    return Verdict(None, False, "train for more rounds", f"{UNBIASED}: the run still descends, train for more rounds.")
+
+
+def _option(diagnosis: Diagnosis, name: str) -> Any:
+    """An option of the run's method, None if it has none of this name."""
+    return diagnosis.method.get(name) if isinstance(diagnosis.method, dict) else None
+
+
+def _choice(diagnosis: Diagnosis, name: str) -> str | None:
+    """The name of a part of the run's method."""
+    spec = _option(diagnosis, name)
+    return None if spec is None else part_name(spec)
+
+
+def _client_option(diagnosis: Diagnosis, name: str) -> Any:
+    spec = _option(diagnosis, "client")
+    return spec.get(name) if isinstance(spec, dict) else None
+
+
+def _bias(diagnosis: Diagnosis) -> tuple[str, str]:
+    n = diagnosis.client_weights / diagnosis.client_weights.mean()
+    if _choice(diagnosis, "correction") not in (None, "none"):
+        reason = "the bias of the paper's trace, which is not what the clients' preconditioners add up to"
+        return reason, "use --trace exact"
+    if part_name(diagnosis.method) == "scaffold":
+        return "control variates that have not settled yet", "train for more rounds"
+    reason = f"the non-vanishing bias of uncorrected clients, which enter with {n.min():.2g} to {n.max():.2g} times"
+    cure = "use --correction joint"
+    if _choice(diagnosis, "correction") is None:
+        cure = "use --method fedopt --client sgd --correction joint"
+    if diagnosis.cohort == 1:
+        cure = "use --correction local with an adaptive server (joint corrects nothing with one client per round)"
+    return f"{reason} their mean weight", cure
+
+
+def _weighting(diagnosis: Diagnosis) -> tuple[str, str]:
+    sampling = _choice(diagnosis, "sampling")
+    weights = _choice(diagnosis, "weighting") or ("uniform" if sampling == "by_size" else diagnosis.objective)
+    if sampling == "by_size":
+        return f"sampling by size with {weights} weights", "use --sampling uniform and leave --weighting out"
+    return f"{weights} weights where the task counts {diagnosis.objective}", "leave --weighting out"
+
+
+def _noise(diagnosis: Diagnosis) -> tuple[str, str]:
+    reason = "the bias of gradient noise, which no correction sees and no smaller learning rate removes"
+    if _client_option(diagnosis, "lagged") is not False:
+        return reason, f"use a larger --batch-size (now {diagnosis.batch_size})"
+    start = "" if _client_option(diagnosis, "initial_accumulator") else " --set client.initial_accumulator=0.1"
+    return reason, f"use --set client.lagged=true{start}, or a larger --batch-size"
+
+
+def _drift(diagnosis: Diagnosis) -> tuple[str, str]:
+    rate = _option(diagnosis, "client_rate") or _client_option(diagnosis, "learning_rate")
+    reason = "client drift during the local steps, which vanishes with the client learning rate"
+    smaller = f"--client-rate {rate / 10:.2g}" if isinstance(rate, int | float) else "a smaller client learning rate"
+    return reason, f"decay it, {smaller}"
+
+
+def _cohorts(diagnosis: Diagnosis) -> tuple[str, str]:
+    reason = f"the bias of a ratio taken over cohorts of {diagnosis.cohort}"
+    cure = f"use a --cohort of {min(2 * diagnosis.cohort, diagnosis.federation)} or more"
+    corrected = _choice(diagnosis, "correction") == "joint"
+    return reason, cure + (", or --correction local with an adaptive server" if corrected else "")
+
+
+CAUSES: dict[str, Callable[[Diagnosis], tuple[str, str]]] = {  # piece → (what it is, what to do)
+    "weighting": _weighting,
+    "bias": _bias,
+    "noise": _noise,
+    "drift": _drift,
+    "cohorts": _cohorts,
+}
+
+
+def _in_words(size: float, truth: float) -> str:
+    if size > 10 * truth:
+        return "far more than is left of the true gradient"
+    return f"{_percent(size / truth)} of what is left of the true gradient"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"

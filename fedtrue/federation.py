@@ -1,0 +1,122 @@
+"""The one table of clients: their data, and one number each of what differs between them. Theory and engine share it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedtrue.algorithm.interface import METHOD, OBJECTIVE, UNIFORM, Client, Loss
+from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.sampling import ClientSizes, client_sizes
+from fedtrue.data.batches import batch_at, client_key, epoch_orders, on_device, steps_per_epoch
+from fedtrue.tasks.task import Task
+
+ARRAYS = ["columns", "starts", "sizes", "steps", "rate_multipliers", "weights", "sampling_sizes"]
+SHAPE = ["largest", "epochs", "batch_size", "shuffle"]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=ARRAYS, meta_fields=SHAPE)
+@dataclass(frozen=True)
+class Federation:
+    """All train clients. Arrays have one entry per client; a compiled program depends on the last four numbers only."""
+
+    columns: Any  # the data, or the part of it that the next rounds need
+    starts: Any  # where a client's rows begin
+    sizes: Any  # its examples
+    steps: Any  # its local steps τ_i
+    rate_multipliers: Any  # γ_i
+    weights: dict[str, Any]  # weighting of a contribution (METHOD, OBJECTIVE, UNIFORM) → weights
+    sampling_sizes: ClientSizes
+    largest: int  # examples of the largest client
+    epochs: int  # the most passes over its data that a client makes
+    batch_size: int
+    shuffle: bool
+
+    def __len__(self) -> int:
+        return self.sizes.shape[0]
+
+    def client(self, index: Any, learning_rate: Any) -> Client:
+        """What a client knows of itself, in a round with this learning rate."""
+        return Client(index, self.steps[index], learning_rate, self.rate_multipliers[index])
+
+    def weights_of(self, index: Any) -> dict[str, Any]:
+        """Of a client's contributions, by their weighting."""
+        return {weighting: weights[index] for weighting, weights in self.weights.items()}
+
+    def with_columns(self, columns: Any, starts: Any) -> "Federation":
+        """The same clients, their rows elsewhere."""
+        return replace(self, columns=columns, starts=starts)
+
+
+class Batches(NamedTuple):
+    """One client's batches in a round: `batch(federation, batches, step)`."""
+
+    start: Any
+    size: Any
+    orders: Any  # its examples in the order of each epoch
+    key: Any
+
+
+def federation_of(
+    task: Task,
+    method: Method | None = None,
+    local_steps: int | Sequence[int] | None = None,
+    rate_multipliers: Sequence[float] | None = None,
+    columns: Any = None,
+) -> Federation:
+    """The task's train clients as `method` weighs them (None: as the task's objective does).
+
+    `local_steps` None: the task's epochs. `columns` None: all data, on the device.
+    """
+    real = jnp.result_type(float)
+    sizes = np.asarray(task.train.sizes)
+    steps = task.steps_of_clients(local_steps)
+    objective = task.client_weights()
+    weighting = method.weighting if method else None
+    weights = {
+        METHOD: weighting.weights(task) if weighting else objective,
+        OBJECTIVE: objective / objective.sum(),
+        UNIFORM: np.ones(len(sizes)),
+    }
+    return Federation(
+        columns=on_device(task.train.columns) if columns is None else columns,
+        starts=jnp.asarray(task.train.starts, jnp.int32),
+        sizes=jnp.asarray(sizes, jnp.int32),
+        steps=jnp.asarray(steps, jnp.int32),
+        rate_multipliers=jnp.asarray(task.multipliers_of_clients(rate_multipliers), real),
+        weights={name: jnp.asarray(values, real) for name, values in weights.items()},
+        sampling_sizes=client_sizes(task.client_weights("examples")),
+        largest=int(sizes.max()),
+        epochs=int(np.max(-(-steps // steps_per_epoch(sizes, task.batch_size)))),
+        batch_size=task.batch_size,
+        shuffle=task.shuffle,
+    )
+
+
+def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any) -> Batches:
+    """A client's batches: the same wherever they are asked for."""
+    key, size = client_key(seed, round_index, client), federation.sizes[client]
+    orders = epoch_orders(key, size, federation.largest, federation.epochs, federation.shuffle)
+    return Batches(federation.starts[client], size, orders, key)
+
+
+def batch(federation: Federation, of: Batches, step: Any) -> dict[str, Any]:
+    """The batch number `step` of a client."""
+    return batch_at(federation.columns, of.start, of.size, of.orders, step, federation.batch_size, of.key)
+
+
+def loss_of(
+    task: Task, federation: Federation, params: Any, function: Callable[[Any, Any], tuple[Any, Any]] | None = None
+) -> Loss:
+    """The task's loss (or another on the same batches) with the zeros of its metric sums."""
+    function = function or task.loss
+
+    def sums() -> Any:
+        return function(params, batch(federation, batches_of(federation, 0, 0, 0), 0))[1]
+
+    shapes = jax.eval_shape(sums)
+    return Loss(function, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))

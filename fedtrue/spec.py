@@ -1,0 +1,184 @@
+"""Parts that know themselves: each carries its name and options as plain data (its spec), and is built again from it.
+
+    @named("client")
+    def adagrad(learning_rate, epsilon=1e-7): …
+
+    adagrad(0.1).spec                                   {"name": "adagrad", "learning_rate": 0.1, "epsilon": 1e-07}
+    from_spec({"name": "adagrad", "learning_rate": 0.1}, "client") == adagrad(0.1)
+
+A part without options has its name alone as spec. A part that was made by hand, without a factory of this kind, has
+the qualified name of its first function and is marked as not rebuildable.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from fedtrue.names import look_up, suggestion
+
+Spec = str | dict[str, Any]
+P = TypeVar("P")
+
+FACTORIES: dict[str, dict[str, Callable[..., Any]]] = {}  # kind → name → factory
+CONVERTERS: dict[str, Callable[[Any], Any]] = {}  # kind → how a value that is neither name nor spec becomes a part
+NOT_REBUILDABLE = {"rebuildable": False}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part:
+    """Something with a spec. Two parts are equal when both can be built from the same spec."""
+
+    spec: Any = field(init=False, default=None)  # init=False: `dataclasses.replace` makes another part, without a name
+
+    def __post_init__(self) -> None:
+        functions = (getattr(self, entry.name) for entry in fields(self))
+        object.__setattr__(self, "spec", unnamed(next(filter(callable, functions), type(self))))
+
+    @property
+    def name(self) -> str:
+        """The factory's name, or the qualified name of a part made by hand."""
+        return part_name(self.spec)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(self) is type(other) and is_rebuildable(self.spec) and self.spec == other.spec  # type: ignore
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self.spec)))
+
+
+def named(kind: str) -> Callable[[Callable[..., P]], Callable[..., P]]:
+    """A factory of parts of this kind: registered under its own name, its parts carry their spec.
+
+    An argument that is called like a kind of part ("client", "trace") may be a part, a spec or a name.
+    """
+
+    def decorate(factory: Callable[..., P]) -> Callable[..., P]:
+        signature = inspect.signature(factory)
+
+        @wraps(factory)
+        def build(*positional: Any, **options: Any) -> P:
+            bound = signature.bind(*positional, **options)
+            bound.apply_defaults()
+            for key, value in bound.arguments.items():
+                if key in FACTORIES and value is not None:
+                    bound.arguments[key] = from_spec(value, key)
+            built = factory(*bound.args, **bound.kwargs)
+            return with_spec(built, made_spec(factory.__name__, bound.arguments))
+
+        FACTORIES.setdefault(kind, {})[factory.__name__] = build
+        return build
+
+    return decorate
+
+
+def accepts(kind: str, wanted: type[Part], example: str, **others: Callable[[Any], Part]) -> None:
+    """Parts of this kind are instances of `wanted`, or of a type that `others` converts, by the type's name."""
+
+    def convert(value: Any) -> Part:
+        if isinstance(value, wanted):
+            return value
+        for base in type(value).__mro__:
+            if base.__name__ in others:
+                return others[base.__name__](value)
+        names = ", ".join(FACTORIES[kind])
+        raise ValueError(f"{kind} must be a part such as {example}, not {value!r}; or one of: {names}")
+
+    CONVERTERS[kind] = convert
+
+
+def by_name(name: str) -> Any:
+    """A default part of a factory that `named` decorates: built when the factory is called."""
+    return name
+
+
+def with_spec(part: P, spec: Spec) -> P:
+    """`part`, which its maker has just built, with this spec."""
+    object.__setattr__(part, "spec", spec)
+    return part
+
+
+def made_spec(name: str, options: Mapping[str, Any]) -> Spec:
+    """The spec of a part by its name and options."""
+    return {"name": name, **{key: plain(value) for key, value in options.items()}} if options else name
+
+
+def from_spec(spec: Any, kind: str = "method") -> Any:
+    """The part that this spec describes: a name, a table of name and options, or a part, which is returned as it is.
+
+    >>> import fedtrue as ft
+    >>> method = ft.fedopt(ft.client.adam(0.01), correction="joint")
+    >>> ft.from_spec(method.spec) == method
+    True
+    """
+    if not isinstance(spec, str | Mapping):
+        return CONVERTERS[kind](spec)
+    if not is_rebuildable(spec):
+        raise ValueError(f"{kind} {part_name(spec)!r} was written in Python, no record can rebuild it: pass the part itself")
+    factory = look_up(kind, FACTORIES[kind], part_name(spec))
+    options = part_options(spec)
+    check_options(kind, part_name(spec), options)
+    missing = [key for key, entry in option_table(factory).items() if entry.default is entry.empty and key not in options]
+    if missing:
+        raise ValueError(f"{kind} {part_name(spec)!r} needs {missing[0]}: give a number, e.g. {missing[0]} = 0.1")
+    return factory(**options)
+
+
+def check_options(kind: str, name: str, options: Mapping[str, Any]) -> None:
+    """Refuses an option that the factory of this name does not take."""
+    valid = option_table(look_up(kind, FACTORIES[kind], name))
+    for option in options:
+        if option not in valid:
+            near = suggestion(option, valid)
+            raise ValueError(f"{name} has no {option}{near}: it takes {', '.join(valid) or 'no options'}")
+
+
+def option_table(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The options that a factory takes, by name."""
+    return dict(inspect.signature(factory).parameters)
+
+
+def part_name(spec: Any) -> str:
+    """'adam' of "adam" and of {"name": "adam", …}."""
+    return spec if isinstance(spec, str) else spec["name"]
+
+
+def part_options(spec: Any) -> dict[str, Any]:
+    """A spec without its name."""
+    return {} if isinstance(spec, str) else {key: value for key, value in spec.items() if key != "name"}
+
+
+def is_rebuildable(spec: Any) -> bool:
+    """Whether nothing in the spec was made by hand."""
+    if isinstance(spec, Mapping):
+        return spec.get("rebuildable", True) and all(map(is_rebuildable, spec.values()))
+    return True
+
+
+def unnamed(function: Any) -> Spec:
+    """The spec of what only a Python program can build: its qualified name, marked."""
+    qualified = getattr(function, "__qualname__", type(function).__qualname__).split(".<locals>")[0]
+    return {"name": f"{getattr(function, '__module__', '')}.{qualified}", **NOT_REBUILDABLE}
+
+
+def plain(value: Any) -> Any:
+    """An option as plain data: numbers, strings, lists and tables. Traced numbers stay themselves."""
+    if isinstance(value, Part):
+        return value.spec
+    if isinstance(value, Mapping):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, jax.core.Tracer) or value is None or isinstance(value, str | bool | int | float):
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return np.asarray(value).tolist()
+    if isinstance(value, type | np.dtype) or hasattr(value, "dtype"):
+        return np.dtype(value).name  # a precision
+    return getattr(value, "spec", None) or unnamed(value)
