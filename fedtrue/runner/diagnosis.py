@@ -71,7 +71,7 @@ def measure(
     """Takes a round at the run's last checkpoint apart, over at least `clients` of its clients."""
     whole("clients", clients, low=1)
     whole("orders", orders, low=1)
-    if not folder.is_one(run):
+    if not folder.is_run_folder(run):
         raise ValueError(f"{run} is not a run folder: fedtrue run TASK --out {run} makes one")
     config = read_toml(run / CONFIG)
     found = checkpoint.newest(run / "checkpoints", lambda line: None)

@@ -40,11 +40,11 @@ def make(path: Path, settings: Mapping[str, Any]) -> None:
 
 def check_new(path: Path) -> None:
     """Refuses a folder that holds a run already."""
-    if is_one(path):
+    if is_run_folder(path):
         raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
 
 
-class Held:
+class RunLock:
     """A run folder that this process alone may write, until it ends in any way."""
 
     def __init__(self, path: Path):
@@ -62,17 +62,18 @@ class Held:
             self._lock.truncate(0)
             self._lock.write(str(os.getpid()).encode())
 
-    def __enter__(self) -> "Held":
+    def __enter__(self) -> "RunLock":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._lock.close()
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            cure = f"make room, then go on with `fedtrue resume {self.path}`" if is_one(self.path) else "make room"
-            raise OSError(f"{os.strerror(error.errno)}, writing {error.filename or self.path}: {cure}") from error
+            resume = f", then go on with `fedtrue resume {self.path}`" if is_run_folder(self.path) else ""
+            failed = f"{os.strerror(error.errno)}, writing {error.filename or self.path}"
+            raise OSError(f"{failed}: make room{resume}") from error
 
 
-def is_one(path: Path) -> bool:
+def is_run_folder(path: Path) -> bool:
     """Whether a run was ever started there."""
     return (path / CONFIG).exists()
 
