@@ -21,10 +21,10 @@ from typing import Any
 import jax
 from filelock import FileLock, Timeout
 
-import fedtrue
 from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG
 from fedtrue.runner.toml import to_toml
+from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -97,7 +97,7 @@ def is_run_folder(path: Path) -> bool:
 def origin() -> dict[str, Any]:
     """Where a run comes from: version, commit, devices, packages, command line, time."""
     return {
-        "version": fedtrue.__version__,
+        "version": __version__,
         "commit": _commit(),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -122,7 +122,7 @@ def _command() -> str:
 
 def _commit() -> str:
     """Of the checkout fedtrue runs from, with a + if files were changed; empty if it was installed."""
-    git = ["git", "-C", str(Path(fedtrue.__file__).parent)]
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
