@@ -5,6 +5,6 @@ from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.runner.journal import Result
 from fedtrue.runner.train import train
 from fedtrue.tasks.task import Task
+from fedtrue.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["Method", "Result", "Task", "client", "fedopt", "server", "tasks", "train"]
+__all__ = ["Method", "Result", "Task", "__version__", "client", "fedopt", "server", "tasks", "train"]

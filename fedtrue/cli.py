@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedtrue import __version__
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
+from fedtrue.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with the house's errors: one line, the nearest valid flag named."""
+    """argparse with errors of one line that name the nearest valid flag."""
 
     def __init__(self, **settings: Any):
         super().__init__(allow_abbrev=False, **settings)

@@ -26,8 +26,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's bytes, or a folder's names, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Waits until a file's bytes, or a folder's names, are on the disk. Windows cannot open folders."""
+    is_folder = path.is_dir()
+    if is_folder and not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows flushes only what is open for writing
     try:
         os.fsync(descriptor)
     finally:

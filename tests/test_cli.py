@@ -52,7 +52,7 @@ def test_a_process_of_its_own_is_silent_about_progress_when_not_a_terminal():
         (["run", "quadratic", "--set", "task_options.hessians=[[1.0,-2.0]]"], "minima are missing"),
         (["run", "quadratic", "--server", "adam"], "give one, e.g. --client-rate 0.1"),
         (["run", "quadratic", "--precision", "float16"], "did you mean 'bfloat16'"),
-        (["run", "nowhere.toml"], "nowhere.toml is not there"),
+        (["run", "nowhere.toml"], "nowhere.toml does not exist"),
         (["rnu"], "invalid choice: 'rnu'"),
     ],
 )

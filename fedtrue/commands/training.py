@@ -30,7 +30,7 @@ def resume(options: Namespace) -> Answer:
         from fedtrue.commands import sweeping
 
         return sweeping.run(out / SWEEP, out, options)
-    if not folder.is_one(out):
+    if not folder.is_run_folder(out):
         raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} makes one")
     if summary := read_summary(out):
         return Answer(summary, printed(f"{out} has ended already, after {summary['rounds']} rounds: nothing to do"))
@@ -39,8 +39,8 @@ def resume(options: Namespace) -> Answer:
 
 def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:
     check_names(config)
-    if out and not resume and folder.is_one(out):
-        with folder.Held(out):  # whoever is writing it is named
+    if out and not resume and folder.is_run_folder(out):
+        with folder.RunLock(out):  # whoever is writing it is named
             folder.check_new(out)
     task = config.load_task()
     method = config.build_method(task)

@@ -7,7 +7,6 @@ lets go when the process ends in any way; so a half-made folder whose lock is fr
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from fedtrue.data import columns
 from fedtrue.data.client_data import ClientData
@@ -138,16 +139,15 @@ def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, 
 
 @contextmanager
 def _locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Holds the folder's lock; BlockingIOError if another process does and `wait` is false."""
-    with (folder.parent / ".locks" / folder.name).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Holds the folder's lock; Timeout if another process does and `wait` is false."""
+    with FileLock(folder.parent / ".locks" / folder.name, timeout=-1 if wait else 0):
         yield
 
 
 def _remove_abandoned(root: Path) -> None:
     """Removes half-made folders whose builder is gone, which is to say that its lock is free."""
     for partial in root.glob(f"*{PARTIAL}"):
-        with suppress(BlockingIOError), _locked(partial.with_suffix(""), wait=False):
+        with suppress(Timeout), _locked(partial.with_suffix(""), wait=False):
             _discard(partial)
 
 

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-import fedtrue
 from fedtrue.report.measures import best_first, chosen_measure, group_value, is_share, measure_title
 from fedtrue.report.page_data import page_data
 from fedtrue.report.settings import Group, group, status
@@ -26,6 +25,7 @@ from fedtrue.report.tables import (
     table_of,
 )
 from fedtrue.runner.records import CONFIG, Run
+from fedtrue.version import __version__
 
 WEB = Path(__file__).parent / "web"
 SCRIPTS = ("common.js", "curves.js", "heat_maps.js", "runs.js")
@@ -58,7 +58,7 @@ def page(
         "style": (WEB / "page.css").read_text(),
         "plotly": get_plotlyjs(),
         "scripts": "\n".join((WEB / script).read_text() for script in SCRIPTS),
-        "version": fedtrue.__version__,
+        "version": __version__,
     }
     return filled((WEB / "page.html").read_text(), parts)
 

@@ -1,12 +1,11 @@
-"""A run's folder: made once with its settings, then written by one process at a time.
+"""A run folder: created once with its settings, then written by one process at a time.
 
 config.toml         every setting, and where the run came from     summary.json        when it has ended
-metrics.jsonl       one line a round                               model.safetensors   its final weights
+metrics.jsonl       one line per round                             model.safetensors   its final weights
 checkpoints/        the last two                                   tensorboard/        if asked for
 """
 
 import errno
-import fcntl
 import os
 import platform
 import shlex
@@ -20,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from filelock import FileLock, Timeout
 
-import fedtrue
 from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG
 from fedtrue.runner.toml import to_toml
+from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
@@ -40,39 +41,55 @@ def make(path: Path, settings: Mapping[str, Any]) -> None:
 
 def check_new(path: Path) -> None:
     """Refuses a folder that holds a run already."""
-    if is_one(path):
+    if is_run_folder(path):
         raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
 
 
-class Held:
-    """A run folder that this process alone may write, until it ends in any way."""
+class RunLock:
+    """Only this process may write the run folder, until the block ends or the process dies in any way.
+
+    The operating system holds the lock, so the file `.lock` that stays behind locks nothing. The number of the process
+    has a file of its own: on Windows a locked file cannot be read.
+    """
 
     def __init__(self, path: Path):
-        path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock = (path / ".lock").open("a+b", buffering=0)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            holder = self._lock.read().decode().strip()
-            self._lock.close()
-            raise ValueError(f"{path} is being written by process {holder}: wait for it, or stop it") from None
-        with suppress(OSError):  # the number is a courtesy; a full disk is said where it matters
-            self._lock.truncate(0)
-            self._lock.write(str(os.getpid()).encode())
+        self._lock = FileLock(path / LOCK, timeout=0, thread_local=False)
 
-    def __enter__(self) -> "Held":
+    def __enter__(self) -> "RunLock":
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise ValueError(f"{self.path} is being written by {self._holder()}: wait for it, or stop it") from None
+        except OSError as error:
+            _raise_with_cure_if_disk_is_full(error, self.path)
+            raise
+        with suppress(OSError):  # only the message above needs it
+            (self.path / LOCK_HOLDER).write_text(str(os.getpid()))
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._lock.close()
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            cure = f"make room, then go on with `fedtrue resume {self.path}`" if is_one(self.path) else "make room"
-            raise OSError(f"{os.strerror(error.errno)}, writing {error.filename or self.path}: {cure}") from error
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        with suppress(OSError):
+            (self.path / LOCK_HOLDER).unlink()
+        self._lock.release()
+        _raise_with_cure_if_disk_is_full(error, self.path)
+
+    def _holder(self) -> str:
+        with suppress(OSError):
+            if number := (self.path / LOCK_HOLDER).read_text():
+                return f"process {number}"
+        return "another process"
 
 
-def is_one(path: Path) -> bool:
+def _raise_with_cure_if_disk_is_full(error: BaseException | None, path: Path) -> None:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        failed = f"{os.strerror(error.errno)}, writing {error.filename or path}"
+        resume = f", then go on with `fedtrue resume {path}`" if is_run_folder(path) else ""
+        raise OSError(f"{failed}: make room{resume}") from error
+
+
+def is_run_folder(path: Path) -> bool:
     """Whether a run was ever started there."""
     return (path / CONFIG).exists()
 
@@ -80,7 +97,7 @@ def is_one(path: Path) -> bool:
 def origin() -> dict[str, Any]:
     """Where a run comes from: version, commit, devices, packages, command line, time."""
     return {
-        "version": fedtrue.__version__,
+        "version": __version__,
         "commit": _commit(),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -88,11 +105,6 @@ def origin() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
-
-
-def _is_ours(program: str) -> bool:
-    """`fedtrue`, or `python -m fedtrue`."""
-    return Path(program).parent == Path(fedtrue.__file__).parent
 
 
 def _version(package: str) -> str | None:
@@ -110,7 +122,7 @@ def _command() -> str:
 
 def _commit() -> str:
     """Of the checkout fedtrue runs from, with a + if files were changed; empty if it was installed."""
-    git = ["git", "-C", str(Path(fedtrue.__file__).parent)]
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

@@ -81,8 +81,8 @@ def train_together(
 def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitStack) -> CellJournal:
     """The cell's folder, made if it is not there, and held until `held` lets go."""
     path = out / cell.name
-    held.enter_context(folder.Held(path))
-    if not folder.is_one(path):
+    held.enter_context(folder.RunLock(path))
+    if not folder.is_run_folder(path):
         folder.make(path, cell.config.settings())
     message = message_bytes(cell.config.build_method(task), task)
     journal = CellJournal(path, len(task.train), message, cell.config.tensorboard)

@@ -1,48 +1,45 @@
-"""Settings as TOML: reading with the house's errors, and writing, which Python's own tomllib leaves out."""
+"""Settings as TOML: `read` with errors that name the file, `to_toml` for settings as Python holds them."""
 
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 
 def read(path: Path, wanted: str) -> dict[str, Any]:
-    """What the file says; `wanted` names what should have been given if it is not there."""
+    """The table in the file; `wanted` says what to give instead of a file that does not exist."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{path} is not there: give {wanted}") from None
+        raise ValueError(f"{path} does not exist: give {wanted}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 
-def to_toml(table: Mapping[str, Any], where: str = "") -> str:
-    """A table of numbers, strings, lists and tables; what is None is left out, as TOML has no word for it."""
-    plain = [(key, value) for key, value in table.items() if value is not None and not isinstance(value, Mapping)]
-    text = "".join(f"{_key(key)} = {_value(value)}\n" for key, value in plain)
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            name = where + _key(key)
-            text += f"\n[{name}]\n{to_toml(value, name + '.')}"
-    return text
+def to_toml(table: Mapping[str, Any]) -> str:
+    """A table of numbers, strings, lists and tables; None and empty tables are left out, as TOML has no None."""
+    return tomli_w.dumps(_plain_table(table, ()))
 
 
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _text(key)
+def _plain_table(table: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """Without None, without empty tables, every value of a type that TOML has."""
+    for key in table:
+        if not isinstance(key, str):
+            raise ValueError(f"{'.'.join((*keys, repr(key)))}: a key in TOML must be a string")
+    plain = {key: _plain_value(value, (*keys, key)) for key, value in table.items() if value is not None}
+    return {key: value for key, value in plain.items() if value != {}}
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(float(value) if isinstance(value, float) else int(value))  # NumPy's floats write their type
-    if isinstance(value, str):
-        return _text(value)
+def _plain_value(value: Any, keys: tuple[str, ...]) -> Any:
+    if isinstance(value, Mapping):
+        return _plain_table(value, keys)
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    raise ValueError(f"{value!r} cannot be written as TOML: use numbers, strings, lists and tables")
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return [_plain_value(entry, keys) for entry in value]
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy or JAX
+        value = value.item()
+    if isinstance(value, int | float | str):
+        return value
+    shown = " ".join(repr(value).split())
+    raise ValueError(f"{'.'.join(keys)}: {shown} cannot be written as TOML: use numbers, strings, lists and tables")

@@ -93,8 +93,8 @@ def train(
     own: dict[str, Any] = {"cohort": cohort, "local_steps": local_steps, "rate_multipliers": rate_multipliers}
     with float64(task.float64):
         simulation = Simulation(task, method, **own, seed=seed, lanes=lanes)
-        with folder.Held(path) if path else nullcontext():
-            if path and not (resume and folder.is_one(path)):
+        with folder.RunLock(path) if path else nullcontext():
+            if path and not (resume and folder.is_run_folder(path)):
                 folder.make(path, settings or folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed})
             say(f"lanes: {simulation.lanes}")
             journal = Journal(path, len(task.train), message_bytes(method, task), tensorboard)

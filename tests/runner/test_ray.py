@@ -39,7 +39,7 @@ def swept(folder, rounds, *words):
 def kill_a_worker_at_work(out, killed, ended):
     """The process that writes the first cell with a checkpoint; its folder's lock names it."""
     while not ended.wait(0.02):
-        for lock in out.glob("*/.lock"):
+        for lock in out.glob("*/.lock.pid"):
             begun = list(lock.parent.glob("checkpoints/*.json")) and not (lock.parent / "summary.json").exists()
             if begun and (holder := lock.read_text().strip()):
                 os.kill(int(holder), signal.SIGKILL)

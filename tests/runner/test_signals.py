@@ -11,7 +11,7 @@ from run_folders import left_by, lines_of
 
 from fedtrue.cli import main
 from fedtrue.runner import checkpoint
-from fedtrue.runner.folder import Held
+from fedtrue.runner.folder import RunLock
 from fedtrue.runner.stop import Stop
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -67,16 +67,16 @@ def test_a_second_process_on_a_run_folder_refuses_and_names_the_first(tmp_path, 
     finally:
         process.kill()
         process.communicate()
-    with Held(tmp_path / "run"):
+    with RunLock(tmp_path / "run"):
         pass  # a process that was killed holds nothing
 
 
 def test_a_refused_process_leaves_the_folder_of_the_other_as_it_is(tmp_path, capsys):
     """Two that start at the same time: the one that holds the folder has not yet written its settings."""
-    with Held(tmp_path / "run"):
+    with RunLock(tmp_path / "run"):
         assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
         assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
-        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", ".lock.pid"]
 
 
 def test_a_second_ctrl_c_ends_at_once_and_the_handlers_are_put_back():
