@@ -10,9 +10,9 @@ from fedtrue.commands.answer import Answer, printed
 from fedtrue.names import look_up
 from fedtrue.report import heat_map, pictures
 from fedtrue.report.heat_table import heat_markdown, heat_records
+from fedtrue.report.labels import group
 from fedtrue.report.measures import chosen_measure
 from fedtrue.report.page import counted, page
-from fedtrue.report.settings import group
 from fedtrue.report.table_formats import FORMATS, as_records
 from fedtrue.report.tables import bytes_text, table_of
 from fedtrue.report.targets import check_target

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedtrue.report.labels import Group, described, differing, flatten
 from fedtrue.report.measures import group_value, higher_is_better
-from fedtrue.report.settings import Group, described, differing, flatten
 from fedtrue.report.targets import reaches, target_text
 
 CLIENT_RATE, SERVER_RATE = "client.learning_rate", "server.learning_rate"

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedtrue.report.canvas import picture
 from fedtrue.report.heat_map import Panel, cell_value, count_text
+from fedtrue.report.labels import rate_texts
 from fedtrue.report.measures import higher_is_better, is_share, measure_title
-from fedtrue.report.settings import rate_texts
 from fedtrue.report.targets import reaches
 
 PANELS_ACROSS = 3

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedtrue.report.heat_map import CLIENT_RATE, SERVER_RATE, Panel, cell_value, count_record, count_text
+from fedtrue.report.labels import Group, as_text, title
 from fedtrue.report.measures import group_value, is_share, last_rounds_title
-from fedtrue.report.settings import Group, as_text, title
 from fedtrue.report.table_formats import in_markdown
 from fedtrue.report.tables import number, percent
 from fedtrue.report.targets import reaches

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtrue.names import look_up
-from fedtrue.report.settings import Group, status
+from fedtrue.report.labels import Group, status
 from fedtrue.runner.records import LAST, NOT_METRICS, Run, higher_is_better, is_share
 
 ALSO_CURVES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # of a round, not of a split, yet worth a look

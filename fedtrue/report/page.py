@@ -12,9 +12,9 @@ from urllib.parse import quote
 import numpy as np
 
 import fedtrue
+from fedtrue.report.labels import Group, group, status
 from fedtrue.report.measures import best_first, chosen_measure, group_value, is_share, measure_title
 from fedtrue.report.page_data import page_data
-from fedtrue.report.settings import Group, group, status
 from fedtrue.report.tables import (
     Table,
     bytes_text,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedtrue.report.heat_map import Panel, chosen_threshold, panels
+from fedtrue.report.labels import Group, as_text, differing, rate_texts, status, title
 from fedtrue.report.measures import (
     SHOWN_AT_FIRST,
     best_first,
@@ -18,7 +19,6 @@ from fedtrue.report.measures import (
 )
 from fedtrue.report.palette import COLOURS, DASHES, LIGHTER
 from fedtrue.report.series import AXES, Curve, curve, group_curve, points_each, thinned
-from fedtrue.report.settings import Group, as_text, differing, rate_texts, status, title
 from fedtrue.report.tables import number, percent
 from fedtrue.runner.records import Run
 

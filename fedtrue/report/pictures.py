@@ -8,6 +8,7 @@ import numpy as np
 from fedtrue.report.curves import draw_curves
 from fedtrue.report.heat_map import chosen_threshold, panels
 from fedtrue.report.heat_picture import draw_heat_maps
+from fedtrue.report.labels import group
 from fedtrue.report.measures import (
     SHOWN_AT_FIRST,
     best_first,
@@ -16,7 +17,6 @@ from fedtrue.report.measures import (
     measure_title,
 )
 from fedtrue.report.series import AXES, Curve, group_curve
-from fedtrue.report.settings import group
 from fedtrue.report.tables import UNITS
 from fedtrue.runner.records import Run
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtrue.names import look_up
+from fedtrue.report.labels import Group, as_text, differing, status, title
 from fedtrue.report.measures import (
     Mean,
     best,
@@ -19,7 +20,6 @@ from fedtrue.report.measures import (
     measure_title,
     series,
 )
-from fedtrue.report.settings import Group, as_text, differing, status, title
 from fedtrue.report.targets import COSTS, Missed, cost_to, missed_text, spent, target_text
 from fedtrue.runner.records import Run
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fedtrue.report.labels import Group, status
 from fedtrue.report.measures import Mean, higher_is_better, is_share, mean, series
-from fedtrue.report.settings import Group, status
 from fedtrue.runner.records import Run
 
 

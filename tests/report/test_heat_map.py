@@ -3,7 +3,7 @@
 from pytest import approx
 
 from fedtrue.report.heat_map import cell_value, count_beyond, default_threshold, panels
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import write_run
 

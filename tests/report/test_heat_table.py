@@ -2,7 +2,7 @@
 
 from fedtrue.report.heat_map import panels
 from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import write_run
 

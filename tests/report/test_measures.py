@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from fedtrue.report.labels import group
 from fedtrue.report.measures import best, best_first, chosen_measure, group_value, last_rounds, mean, measure_names
-from fedtrue.report.settings import group
 from fedtrue.runner.records import read_run
 from tests.report.made_runs import write_run
 

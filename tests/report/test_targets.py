@@ -3,7 +3,7 @@
 import pytest
 from pytest import approx
 
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.report.table_formats import as_records, to_csv, to_markdown
 from fedtrue.report.tables import table_of
 from fedtrue.report.targets import COSTS, cost_to, rounds_to
