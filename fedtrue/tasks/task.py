@@ -12,6 +12,12 @@ from fedtrue.data.batches import steps_per_epoch
 from fedtrue.data.client_data import ClientData
 
 Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
+Count = Callable[[ClientData], np.ndarray]  # data → one number per client
+
+COUNTS: Mapping[str, Count] = {
+    "examples": lambda data: np.asarray(data.sizes, np.float64),
+    "uniform": lambda data: np.ones(len(data)),
+}
 
 
 class Rates(NamedTuple):
@@ -43,23 +49,24 @@ class Task:
     local_epochs: int = 1
     shuffle: bool = True  # False: every epoch in the order the examples are stored
     weighting: str = "examples"
-    sizes: Mapping[str, np.ndarray] = field(default_factory=dict)  # weighting name → one number a client
+    counts: Mapping[str, Count] = field(default_factory=dict)  # weightings besides, or in place of, those of COUNTS
     rounds: int = 1500
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False
     source: str = ""  # one line: which data this is
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
+    _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:
-        """One weight a train client; None: as the task's objective weighs them."""
-        weighting = weighting or self.weighting
-        if weighting == "uniform":
-            return np.ones(len(self.train))
-        if weighting == "examples" and weighting not in self.sizes:
-            return np.asarray(self.train.sizes, np.float64)
-        if weighting not in self.sizes:
-            raise ValueError(f"task {self.name!r} does not count {weighting}: choose weighting 'examples' or 'uniform'")
-        return np.asarray(self.sizes[weighting], np.float64)
+        """One weight per train client, counted once per task; None: as the task's objective weighs them."""
+        weighting, counts = weighting or self.weighting, {**COUNTS, **self.counts}
+        if weighting not in counts:
+            *others, last = map(repr, counts)
+            cure = f"choose weighting {', '.join(others)} or {last}"
+            raise ValueError(f"task {self.name!r} does not count {weighting}: {cure}")
+        if weighting not in self._counted:
+            self._counted[weighting] = np.asarray(counts[weighting](self.train), np.float64)
+        return self._counted[weighting]
 
     def steps_of_clients(self, local_steps: int | Sequence[int] | None = None) -> np.ndarray:
         """Local steps a train client: as given (one number, or one each), else `local_epochs` passes over its data."""
