@@ -15,7 +15,7 @@ import numpy as np
 
 from fedtrue.data.batches import device_rows
 from fedtrue.data.client_data import ClientData
-from fedtrue.tasks.task import Task, check_positive
+from fedtrue.tasks.task import Task, check_metrics, check_positive
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 WORST = 0.1  # the worst tenth of the clients
@@ -48,6 +48,7 @@ class Evaluator:
     """`evaluator(params, data)`, compiled once; with `cells`, many models at once: the first axis of their params."""
 
     def __init__(self, task: Task, cells: bool = False):
+        check_metrics(task)  # before a run has cost anything
         self.task, self.cells = task, cells
         sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
         self._example_sums = jax.jit(sums)

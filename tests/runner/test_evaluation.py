@@ -20,6 +20,7 @@ def task_of(clients, batch):
         init=lambda key: jnp.zeros(()),
         loss=lambda params, example: example["x"],
         metrics=lambda params, example: {"above": (example["x"] > params).astype(jnp.float32)},
+        higher_is_better=["above"],
         evaluation_batch_size=batch,
     )
 
@@ -82,8 +83,9 @@ def test_evaluation_reads_a_batch_at_a_time_whatever_the_size_of_the_test_set(mo
             return np.asarray(super().__getitem__(rows))
 
     task = task_of([np.arange(1000.0)], 16)
+    evaluate = Evaluator(task)
     task.train.columns["x"] = np.asarray(task.train.columns["x"]).view(Watched)
-    Evaluator(task)(jnp.zeros(()), task.train)
+    evaluate(jnp.zeros(()), task.train)
     assert set(read) == {16}
     assert len(read) == 63  # ⌈1000 / 16⌉
 
