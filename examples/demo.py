@@ -36,7 +36,7 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", 2)  # clients train side by side, one a core
 
     task = ft.tasks.shakespeare()
-    task = replace(task, train=task.train.take(SEQUENCES), sizes={}, weighting="examples", evaluation_limit=EVALUATED)
+    task = replace(task, train=task.train.take(SEQUENCES), evaluation_limit=EVALUATED)
     print(f"data: {task.source}\n{len(task.train):,} roles, at most {SEQUENCES} sequences of 80 characters each")
     rows, curves = [], {}
     for name, method in METHODS.items():

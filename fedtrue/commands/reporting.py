@@ -10,9 +10,9 @@ from fedtrue.commands.answer import Answer, printed
 from fedtrue.names import look_up
 from fedtrue.report import heat_map, pictures
 from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.measures import chosen_measure
+from fedtrue.report.labels import group
+from fedtrue.report.measures import Measure, chosen_measure
 from fedtrue.report.page import counted, page
-from fedtrue.report.settings import group
 from fedtrue.report.table_formats import FORMATS, as_records
 from fedtrue.report.tables import bytes_text, table_of
 from fedtrue.report.targets import check_target
@@ -29,12 +29,12 @@ def report(options: Namespace) -> Answer:
     check_target(options.threshold, measure, "--threshold")
     limits = _limits(options.limits, measure)
     target: Path = options.out
-    text = page(runs, target, name=options.title, measure=measure, threshold=options.threshold)
+    text = page(runs, target, name=options.title, metric=measure.key, threshold=options.threshold)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     drawn: list[Path] = []
     if options.pictures is not None:
-        drawn = pictures.draw_pictures(runs, options.pictures, formats, measure, options.threshold, limits)
+        drawn = pictures.draw_pictures(runs, options.pictures, formats, measure.key, options.threshold, limits)
     size = target.stat().st_size
     heat, limit = _panels(runs, measure, options.threshold)
     cells = [heat_map.count_record(panel, measure, limit) for panel in heat]
@@ -42,7 +42,7 @@ def report(options: Namespace) -> Answer:
         "report": str(target),
         "bytes": size,
         "runs": len(runs),
-        "metric": measure,
+        "metric": measure.key,
         "heat_maps": cells,
         "pictures": [str(path) for path in drawn],
     }
@@ -54,7 +54,7 @@ def report(options: Namespace) -> Answer:
     return Answer(answer, lambda: _write("\n".join([*said, ""])))
 
 
-def _limits(text: str | None, measure: str) -> tuple[float, float] | None:
+def _limits(text: str | None, measure: Measure) -> tuple[float, float] | None:
     """`0.5,0.6`, the lower first."""
     if text is None:
         return None
@@ -69,7 +69,7 @@ def _limits(text: str | None, measure: str) -> tuple[float, float] | None:
     return low, high
 
 
-def _panels(runs: Sequence[Run], measure: str, threshold: float | None) -> tuple[list[heat_map.Panel], float]:
+def _panels(runs: Sequence[Run], measure: Measure, threshold: float | None) -> tuple[list[heat_map.Panel], float]:
     """The heat maps, and the threshold given or chosen for them; none where no cell has a value to compare."""
     heat = heat_map.panels(group(runs))
     limit = heat_map.chosen_threshold(heat, measure, threshold)
@@ -86,11 +86,11 @@ def table(options: Namespace) -> Answer:
         raise ValueError("--threshold is for heat maps: add --heat-map, or give --target")
     check_target(options.target, measure, "--target")
     columns, winners = _list(options.columns), _list(options.winners)
-    made = table_of(group(runs), measure, columns, options.sort, target=options.target, winners=winners)
+    made = table_of(group(runs), measure.key, columns, options.sort, target=options.target, winners=winners)
     return _table_answer(as_records(made), FORMATS[options.format](made), options.out)
 
 
-def _heat_table(options: Namespace, runs: Sequence[Run], measure: str) -> Answer:
+def _heat_table(options: Namespace, runs: Sequence[Run], measure: Measure) -> Answer:
     """The heat maps as Markdown or JSON."""
     for name in ("columns", "sort", "winners", "target"):
         if getattr(options, name) is not None:

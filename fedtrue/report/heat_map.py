@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedtrue.report.measures import group_value, higher_is_better
-from fedtrue.report.settings import Group, described, differing, flatten
+from fedtrue.report.labels import Group, described, differing, flatten
+from fedtrue.report.measures import Measure, group_value
 from fedtrue.report.targets import reaches, target_text
 
 CLIENT_RATE, SERVER_RATE = "client.learning_rate", "server.learning_rate"
@@ -57,18 +57,18 @@ def _method(group: Group) -> str:
     return described(settings, [key for key in ("task", "client.name", "server.name", "correction") if key in settings])
 
 
-def cell_value(group: Group, measure: str) -> float | None:
+def cell_value(group: Group, measure: Measure) -> float | None:
     """The last-100-round mean; None where a seed diverged, for such a rate is not one to use."""
     value = None if "diverged" in group.status else group_value(group, measure)
     return value.value if value else None
 
 
-def chosen_threshold(panels: Sequence[Panel], measure: str, given: float | None) -> float | None:
+def chosen_threshold(panels: Sequence[Panel], measure: Measure, given: float | None) -> float | None:
     """The one given, or the default; None where no cell has a value to choose it by."""
     return default_threshold(panels, measure) if given is None else given
 
 
-def default_threshold(panels: Sequence[Panel], measure: str) -> float | None:
+def default_threshold(panels: Sequence[Panel], measure: Measure) -> float | None:
     """Three quarters of the way from the worst cell to the best, rounded, but never past the best.
 
     The way is by ratios for losses, which span orders of magnitude where a rate is bad.
@@ -76,27 +76,27 @@ def default_threshold(panels: Sequence[Panel], measure: str) -> float | None:
     values = [v for panel in panels for g in panel.cells.values() if (v := cell_value(g, measure)) is not None]
     if not values:
         return None
-    worst, best = (min(values), max(values)) if higher_is_better(measure) else (max(values), min(values))
+    worst, best = (min(values), max(values)) if measure.higher_is_better else (max(values), min(values))
     if worst == best:
         return best
-    by_ratio = not higher_is_better(measure) and best > 0
+    by_ratio = not measure.higher_is_better and best > 0
     wanted = worst * (best / worst) ** 0.75 if by_ratio else worst + 0.75 * (best - worst)
     step = 10.0 ** math.floor(math.log10(abs(best - wanted) / 2))
     return float(f"{round(wanted / step) * step:.12g}")
 
 
-def count_beyond(panel: Panel, measure: str, threshold: float) -> int:
+def count_beyond(panel: Panel, measure: Measure, threshold: float) -> int:
     """The cells that reach the threshold; those that diverged do not."""
     return sum(reaches(cell_value(group, measure), measure, threshold) for group in panel.cells.values())
 
 
-def count_text(panel: Panel, measure: str, threshold: float) -> str:
+def count_text(panel: Panel, measure: Measure, threshold: float) -> str:
     """'10 of 28 cells above 20 %'."""
-    word, value = "above" if higher_is_better(measure) else "below", target_text(threshold, measure)
+    word, value = "above" if measure.higher_is_better else "below", target_text(threshold, measure)
     return f"{count_beyond(panel, measure, threshold)} of {len(panel.cells)} cells {word} {value}"
 
 
-def count_record(panel: Panel, measure: str, threshold: float) -> dict[str, Any]:
+def count_record(panel: Panel, measure: Measure, threshold: float) -> dict[str, Any]:
     """How many cells of a panel reach the threshold."""
     return {
         "panel": panel.title,

@@ -8,14 +8,14 @@ import numpy as np
 
 from fedtrue.report.canvas import picture
 from fedtrue.report.heat_map import Panel, cell_value, count_text
-from fedtrue.report.measures import higher_is_better, is_share, measure_title
-from fedtrue.report.settings import rate_texts
+from fedtrue.report.labels import rate_texts
+from fedtrue.report.measures import Measure
 from fedtrue.report.targets import reaches
 
 PANELS_ACROSS = 3
 
 
-def draw_heat_maps(panels: Sequence[Panel], measure: str, threshold: float, path: Path) -> None:
+def draw_heat_maps(panels: Sequence[Panel], measure: Measure, threshold: float, path: Path) -> None:
     """A panel a method, frames around cells that reach the threshold, hatching where runs diverged."""
     across = min(len(panels), PANELS_ACROSS)
     down = -(-len(panels) // across)
@@ -34,12 +34,11 @@ def draw_heat_maps(panels: Sequence[Panel], measure: str, threshold: float, path
             axes.set_xticks(range(wide), rate_texts(panel.client_rates), rotation=45)
             axes.set_yticks(range(high), rate_texts(panel.server_rates))
             axes.set(xlabel="client rate", ylabel="server rate")
-        written = (lambda value, _: f"{100 * value:g}") if is_share(measure) else None
-        unit = " (%)" if is_share(measure) else ""
-        figure.colorbar(image, ax=places, label=f"{measure_title(measure)}{unit}", shrink=0.9, format=written)
+        written = (lambda value, _: f"{100 * value:g}") if measure.percent else None
+        figure.colorbar(image, ax=places, label=f"{measure.title}{measure.unit}", shrink=0.9, format=written)
 
 
-def _grid(panel: Panel, measure: str) -> np.ndarray:
+def _grid(panel: Panel, measure: Measure) -> np.ndarray:
     """Values by (server rate, client rate), NaN where there is none."""
     grid = np.full((len(panel.server_rates), len(panel.client_rates)), np.nan)
     for (server, client), g in panel.cells.items():
@@ -48,12 +47,12 @@ def _grid(panel: Panel, measure: str) -> np.ndarray:
     return grid
 
 
-def _scale(measure: str, values: np.ndarray) -> dict[str, Any]:
+def _scale(measure: Measure, values: np.ndarray) -> dict[str, Any]:
     """One for all panels, yellow the best; losses span orders of magnitude where a rate is bad, so on a log scale."""
     from matplotlib.colors import LogNorm, Normalize
 
-    kind = Normalize if higher_is_better(measure) or values.min() <= 0 else LogNorm
-    colours = "viridis" if higher_is_better(measure) else "viridis_r"
+    kind = Normalize if measure.higher_is_better or values.min() <= 0 else LogNorm
+    colours = "viridis" if measure.higher_is_better else "viridis_r"
     return {"cmap": colours, "norm": kind(values.min(), values.max())}
 
 
@@ -63,7 +62,7 @@ def _lightness(image: Any, value: float) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _write_cells(axes: Any, panel: Panel, grid: np.ndarray, image: Any, threshold: float, measure: str) -> None:
+def _write_cells(axes: Any, panel: Panel, grid: np.ndarray, image: Any, threshold: float, measure: Measure) -> None:
     from matplotlib.patches import Rectangle
 
     for server, client in panel.cells:
@@ -74,7 +73,7 @@ def _write_cells(axes: Any, panel: Panel, grid: np.ndarray, image: Any, threshol
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **hatched))
             continue
         colour = "#111111" if _lightness(image, value) > 0.5 else "white"
-        text = f"{100 * value:.1f}" if is_share(measure) else f"{value:.3g}"
+        text = f"{100 * value:.1f}" if measure.percent else f"{value:.3g}"
         framed = reaches(value, measure, threshold)
         style = {
             "ha": "center",

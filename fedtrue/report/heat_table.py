@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedtrue.report.heat_map import CLIENT_RATE, SERVER_RATE, Panel, cell_value, count_record, count_text
-from fedtrue.report.measures import group_value, is_share, last_rounds_title
-from fedtrue.report.settings import Group, as_text, title
+from fedtrue.report.labels import Group, as_text, title
+from fedtrue.report.measures import Measure, group_value, last_rounds_title
 from fedtrue.report.table_formats import in_markdown
-from fedtrue.report.tables import number, percent
+from fedtrue.report.tables import written
 from fedtrue.report.targets import reaches
 
 CORNER = f"{title(SERVER_RATE)} ↓ {title(CLIENT_RATE)} →"
 
 
-def heat_markdown(panels: Sequence[Panel], measure: str, threshold: float) -> str:
+def heat_markdown(panels: Sequence[Panel], measure: Measure, threshold: float) -> str:
     """Title, table and count of each panel; columns are aligned, so that it is text to read as well."""
     return "\n".join(_panel(panel, measure, threshold) for panel in panels)
 
 
-def _panel(panel: Panel, measure: str, threshold: float) -> str:
+def _panel(panel: Panel, measure: Measure, threshold: float) -> str:
     said = f"**{in_markdown(panel.title)}**: {last_rounds_title(measure)}"
     table = _aligned(_texts(panel, measure, threshold))
     return "\n".join([said, "", *table, "", count_text(panel, measure, threshold), ""])
@@ -30,19 +30,19 @@ def own_rates(panel: Panel) -> tuple[list[float], list[float]]:
     return sorted(servers), sorted(clients)
 
 
-def _texts(panel: Panel, measure: str, threshold: float) -> list[list[str]]:
+def _texts(panel: Panel, measure: Measure, threshold: float) -> list[list[str]]:
     servers, clients = own_rates(panel)
     rows = [[_cell(panel.cells.get((server, client)), measure, threshold) for client in clients] for server in servers]
     return [[CORNER, *map(as_text, clients)], *([as_text(server), *row] for server, row in zip(servers, rows))]
 
 
-def _cell(group: Group | None, measure: str, threshold: float) -> str:
+def _cell(group: Group | None, measure: Measure, threshold: float) -> str:
     """The value, bold where it reaches the threshold."""
     if group is None:
         return ""
     if "diverged" in group.status:
         return group.status
-    text = (percent if is_share(measure) else number)(group_value(group, measure))
+    text = written(group_value(group, measure), measure)
     return f"**{text}**" if reaches(cell_value(group, measure), measure, threshold) else text
 
 
@@ -54,12 +54,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [head, line([":".rjust(width, "-") for width in widths]), *body]
 
 
-def heat_records(panels: Sequence[Panel], measure: str, threshold: float) -> list[dict[str, Any]]:
+def heat_records(panels: Sequence[Panel], measure: Measure, threshold: float) -> list[dict[str, Any]]:
     """The panels for `--json`: a row of values a server rate, null where a run diverged or is not there."""
     return [{**count_record(panel, measure, threshold), **_values(panel, measure)} for panel in panels]
 
 
-def _values(panel: Panel, measure: str) -> dict[str, Any]:
+def _values(panel: Panel, measure: Measure) -> dict[str, Any]:
     servers, clients = own_rates(panel)
     value = lambda place: cell_value(panel.cells[place], measure) if place in panel.cells else None
     return {

@@ -1,15 +1,18 @@
 """Numbers of a run by name: "test.accuracy", "validation.loss", "train.loss", "pseudo_gradient_norm"."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import numpy as np
 
 from fedtrue.names import look_up
-from fedtrue.report.settings import Group, status
-from fedtrue.runner.records import LAST, NOT_METRICS, Run, higher_is_better, is_share
+from fedtrue.report.labels import Group, status
+from fedtrue.runner.records import LAST, NOT_METRICS, Run
+from fedtrue.runner.summary import declared_metrics
+from fedtrue.tasks.metric import Metric, recorded_metric
 
 ALSO_CURVES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # of a round, not of a split, yet worth a look
 SHOWN_AT_FIRST = 12  # curves of a figure: more cannot be told apart; the page draws others on request
@@ -23,20 +26,58 @@ class Mean(NamedTuple):
     seeds: int
 
 
-def measure_names(runs: Iterable[Run]) -> list[str]:
-    """Everything that can be drawn: test first, shares before losses."""
-    found: dict[str, None] = {}
+@dataclass(frozen=True)
+class Measure:
+    """A number that runs record, and how it is compared and shown."""
+
+    key: str
+    higher_is_better: bool = False
+    percent: bool = False  # a share of 1 in files, percent for people
+
+    @property
+    def title(self) -> str:
+        """'test.accuracy' → 'test accuracy'."""
+        return self.key.replace(".", " ").replace("_", " ")
+
+    @property
+    def unit(self) -> str:
+        return " (%)" if self.percent else ""
+
+
+def measures(runs: Sequence[Run]) -> list[Measure]:
+    """Everything that can be drawn: test first, what is better when higher before losses."""
+    keys: dict[str, None] = {}
     for run in runs:
-        found.update(dict.fromkeys(f"{split}.{name}" for split, named in run.evaluations.items() for name in named))
-        found.update(dict.fromkeys(f"train.{name}" for name in run.rounds if name not in NOT_METRICS))
-        found.update(dict.fromkeys(name for name in ALSO_CURVES if name in run.rounds and _ever(run.rounds[name])))
+        keys.update(dict.fromkeys(f"{split}.{name}" for split, named in run.evaluations.items() for name in named))
+        keys.update(dict.fromkeys(f"train.{name}" for name in run.rounds if name not in NOT_METRICS))
+        keys.update(dict.fromkeys(name for name in ALSO_CURVES if name in run.rounds and _ever(run.rounds[name])))
+    declared = declared_by_all(runs)
+    found = [_measure(key, declared) for key in keys]
     splits = ("test", "validation", "train")
-    place = lambda name: (
-        splits.index(name.split(".")[0]) if name.split(".")[0] in splits else len(splits),
-        not is_share(name),
-        "loss" not in name,
+    split_of = lambda measure: measure.key.split(".")[0]
+    place = lambda measure: (
+        splits.index(split_of(measure)) if split_of(measure) in splits else len(splits),
+        not measure.higher_is_better,
+        "loss" not in measure.key,
     )
     return sorted(found, key=place)
+
+
+def _measure(key: str, declared: dict[str, Metric]) -> Measure:
+    kind = recorded_metric(key.rpartition(".")[2], declared)
+    return Measure(key, kind.higher_is_better, kind.percent)
+
+
+def declared_by_all(runs: Sequence[Run]) -> dict[str, Metric]:
+    """What the runs say of their metrics; those that contradict each other cannot be compared."""
+    found: dict[str, Metric] = {}
+    for run in runs:
+        for name, kind in declared_metrics(run).items():
+            if found.setdefault(name, kind) != kind:
+                raise ValueError(
+                    f"{run.path} and another of these runs declare metric {name!r} differently: report them separately"
+                )
+    return found
 
 
 def _ever(values: np.ndarray) -> bool:
@@ -44,33 +85,28 @@ def _ever(values: np.ndarray) -> bool:
     return bool(np.any(np.nan_to_num(values) != 0))
 
 
-def chosen_measure(runs: Sequence[Run], wanted: str | None = None) -> str:
+def chosen_measure(runs: Sequence[Run], wanted: str | None = None) -> Measure:
     """The one asked for, or the first there is; a name nobody has is refused with the nearest."""
-    names = measure_names(runs)
-    if not names:
+    found = measures(runs)
+    if not found:
         raise ValueError("no round has been recorded yet in any of these runs: wait for the first, then ask again")
-    return look_up("metric", dict(zip(names, names)), wanted) if wanted else names[0]
+    return look_up("metric", {measure.key: measure for measure in found}, wanted) if wanted else found[0]
 
 
-def measure_title(measure: str) -> str:
-    """'test.accuracy' → 'test accuracy'."""
-    return measure.replace(".", " ").replace("_", " ")
-
-
-def last_rounds_title(measure: str) -> str:
+def last_rounds_title(measure: Measure) -> str:
     """What `last_rounds` is called over a column: 'test accuracy, last 100 rounds (%)'."""
-    return f"{measure_title(measure)}, last {LAST} rounds{' (%)' if is_share(measure) else ''}"
+    return f"{measure.title}, last {LAST} rounds{measure.unit}"
 
 
-def series(run: Run, measure: str) -> tuple[np.ndarray, np.ndarray] | None:
+def series(run: Run, measure: Measure) -> tuple[np.ndarray, np.ndarray] | None:
     """(round index, value) of a measure, or None where the run does not have it."""
-    split, _, name = measure.rpartition(".")
+    split, _, name = measure.key.rpartition(".")
     if split in ("", "train"):
         return (run.rounds["round"], run.rounds[name]) if name in run.rounds else None
     return run.evaluations.get(split, {}).get(name)
 
 
-def last_rounds(run: Run, measure: str) -> float | None:
+def last_rounds(run: Run, measure: Measure) -> float | None:
     """The mean over the last 100 rounds, by which the paper compares; None where nothing finite was recorded."""
     found = series(run, measure)
     if found is None or not len(run.rounds["round"]):
@@ -80,12 +116,12 @@ def last_rounds(run: Run, measure: str) -> float | None:
     return float(late.mean()) if len(late) else None
 
 
-def best(run: Run, measure: str) -> float | None:
+def best(run: Run, measure: Measure) -> float | None:
     found = series(run, measure)
     finite = found[1][np.isfinite(found[1])] if found else np.zeros(0)
     if not len(finite):
         return None
-    return float(finite.max() if higher_is_better(measure) else finite.min())
+    return float(finite.max() if measure.higher_is_better else finite.min())
 
 
 def mean(values: Sequence[float | None]) -> Mean | None:
@@ -96,14 +132,14 @@ def mean(values: Sequence[float | None]) -> Mean | None:
     return Mean(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
 
 
-def group_value(group: Group, measure: str) -> Mean | None:
+def group_value(group: Group, measure: Measure) -> Mean | None:
     """Last-100-round means, averaged over the seeds that did not diverge: what a diverged run reached says nothing."""
     return mean([last_rounds(run, measure) for run in group.runs if status(run) != "diverged"])
 
 
-def best_first(groups: Sequence[Group], measure: str) -> list[int]:
+def best_first(groups: Sequence[Group], measure: Measure) -> list[int]:
     """Places of the groups, the best value first, those without one last."""
-    sign = -1 if higher_is_better(measure) else 1
+    sign = -1 if measure.higher_is_better else 1
     values = [group_value(group, measure) for group in groups]
     order = [(value is None, sign * value.value if value else 0.0, place) for place, value in enumerate(values)]
     return [place for _, _, place in sorted(order)]

@@ -11,18 +11,17 @@ from urllib.parse import quote
 
 import numpy as np
 
-from fedtrue.report.measures import best_first, chosen_measure, group_value, is_share, measure_title
+from fedtrue.report.labels import Group, group, status
+from fedtrue.report.measures import Measure, best_first, chosen_measure, group_value
 from fedtrue.report.page_data import page_data
-from fedtrue.report.settings import Group, group, status
 from fedtrue.report.tables import (
     Table,
     bytes_text,
     default_columns,
     duration_text,
-    number,
     paper_applies,
-    percent,
     table_of,
+    written,
 )
 from fedtrue.runner.records import CONFIG, Run
 from fedtrue.version import __version__
@@ -36,14 +35,14 @@ def page(
     target: Path,
     *,
     name: str | None = None,
-    measure: str | None = None,
+    metric: str | None = None,
     threshold: float | None = None,
 ) -> str:
     """The page's text. `target` is where it will lie: links to the runs' configs are relative to it."""
     from plotly.offline import get_plotlyjs
 
     groups = group(runs)
-    measure = chosen_measure(runs, measure)
+    measure = chosen_measure(runs, metric)
     data = page_data(groups, measure, threshold)
     parts = {
         "title": escape(name or _title(runs)),
@@ -88,7 +87,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: str) -> str:
+def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> str:
     """The few numbers people ask for first."""
     states = [status(run) for run in runs]
     sums = lambda *names: float(sum(run.rounds[name].sum() for run in runs for name in names if name in run.rounds))
@@ -96,8 +95,8 @@ def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: str) -> str:
     value = group_value(winner, measure)
     cards = []
     if value:
-        text = f"{percent(value)} %" if is_share(measure) else number(value)
-        cards.append((f"best {measure_title(measure)}, last 100 rounds", text, winner.name))
+        text = written(value, measure) + (" %" if measure.percent else "")
+        cards.append((f"best {measure.title}, last 100 rounds", text, winner.name))
     others = ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "running") if s in states)
     cards.append(("runs", f"{len(runs):,}", others or "all finished"))
     cards.append(("communicated", bytes_text(sums("bytes_up", "bytes_down")), "up and down, all runs"))
@@ -106,12 +105,12 @@ def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: str) -> str:
     return "".join(row.format(*map(escape, card)) for card in cards)
 
 
-def _runs_table(groups: Sequence[Group], measure: str) -> str:
+def _runs_table(groups: Sequence[Group], measure: Measure) -> str:
     """All groups with what sets them apart; sortable, a tick box a curve, names and seeds linked to the configs."""
     keys = [key for key in default_columns(groups, measure) if key not in ("paper", "difference")]
     if "status" not in keys:
-        keys.insert(keys.index(measure), "status")
-    table = table_of(groups, measure, keys)
+        keys.insert(keys.index(measure.key), "status")
+    table = table_of(groups, measure.key, keys)
     heads = "".join(
         f'<th scope="col"{_numeric(column.numeric, column.title)} aria-sort="none">'
         f'<button type="button">{escape(column.title)}</button></th>'
@@ -153,17 +152,17 @@ def status_class(text: str) -> str:
     return "diverged" if "diverged" in text else "running" if "running" in text else "finished"
 
 
-def _paper(groups: Sequence[Group], measure: str) -> str:
+def _paper(groups: Sequence[Group], measure: Measure) -> str:
     """Ours beside the paper's, where a run names the paper's number."""
     if not paper_applies(groups, measure):
         return ""
     named = [g for g in groups if g.paper is not None]
-    table = table_of(named, measure, ["run", measure, "paper", "difference"])
+    table = table_of(named, measure.key, ["run", measure.key, "paper", "difference"])
     heads = "".join(f'<th scope="col"{_numeric(c.numeric, c.title)}>{escape(c.title)}</th>' for c in table.columns)
     away = [row[-1] for row in table.values()]
     largest = max((abs(each) for each in away if each is not None), default=0.0) or 1.0
     rows = "".join(_paper_row(texts, each, largest) for texts, each in zip(table.texts(), away))
-    said = f"{measure_title(measure).capitalize()}, mean over the last 100 rounds, and what the paper printed for it"
+    said = f"{measure.title.capitalize()}, mean over the last 100 rounds, and what the paper printed for it"
     return filled((WEB / "paper.html").read_text(), {"said": escape(said), "heads": heads, "rows": rows})
 
 

@@ -7,30 +7,22 @@ from typing import Any
 import numpy as np
 
 from fedtrue.report.heat_map import Panel, chosen_threshold, panels
-from fedtrue.report.measures import (
-    SHOWN_AT_FIRST,
-    best_first,
-    group_value,
-    higher_is_better,
-    is_share,
-    measure_names,
-    measure_title,
-)
+from fedtrue.report.labels import Group, as_text, differing, rate_texts, status, title
+from fedtrue.report.measures import SHOWN_AT_FIRST, Measure, best_first, group_value, measures
 from fedtrue.report.palette import COLOURS, DASHES, LIGHTER
 from fedtrue.report.series import AXES, Curve, curve, group_curve, points_each, thinned
-from fedtrue.report.settings import Group, as_text, differing, rate_texts, status, title
-from fedtrue.report.tables import number, percent
+from fedtrue.report.tables import written
 from fedtrue.runner.records import Run
 
 
-def page_data(groups: Sequence[Group], measure: str, threshold: float | None) -> dict[str, Any]:
+def page_data(groups: Sequence[Group], measure: Measure, threshold: float | None) -> dict[str, Any]:
     """All that is drawn; `threshold` is of the chosen measure, the others have their defaults."""
     runs = [run for g in groups for run in g.runs]
     heat = panels(groups)
     arrays = Arrays()
     return {
-        "measures": [_measure(each, heat, threshold if each == measure else None) for each in measure_names(runs)],
-        "measure": measure,
+        "measures": [_measure(each, heat, threshold if each == measure else None) for each in measures(runs)],
+        "measure": measure.key,
         "axes": _axes(runs),
         "colours": {"light": COLOURS, "dark": LIGHTER},
         "dashes": DASHES,
@@ -57,12 +49,12 @@ class Arrays:
         return self._places[text]
 
 
-def _measure(measure: str, heat: Sequence[Panel], threshold: float | None) -> dict[str, Any]:
+def _measure(measure: Measure, heat: Sequence[Panel], threshold: float | None) -> dict[str, Any]:
     return {
-        "key": measure,
-        "title": measure_title(measure),
-        "share": is_share(measure),
-        "higher": higher_is_better(measure),
+        "key": measure.key,
+        "title": measure.title,
+        "share": measure.percent,
+        "higher": measure.higher_is_better,
         "threshold": chosen_threshold(heat, measure, threshold),
     }
 
@@ -75,10 +67,10 @@ def _axes(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def _curves(groups: Sequence[Group], measure: str, arrays: Arrays) -> dict[str, Any]:
+def _curves(groups: Sequence[Group], measure: Measure, arrays: Arrays) -> dict[str, Any]:
     """Groups with their mean curves, runs with their own, and how far they were thinned."""
     runs = [run for g in groups for run in g.runs]
-    measures = measure_names(runs)
+    every = measures(runs)
     limit = points_each(len(runs) + len(groups) if len(runs) > len(groups) else len(runs))
     longest = max((len(run.rounds.get("round", ())) for run in runs), default=0)
     order = {id(run): i for i, run in enumerate(runs)}
@@ -99,9 +91,9 @@ def _curves(groups: Sequence[Group], measure: str, arrays: Arrays) -> dict[str, 
                 "status": g.status,
                 "settings": {title(key): as_text(g.settings.get(key)) for key in keys},
                 "runs": [order[id(run)] for run in g.runs],
-                "values": {each: value.value if (value := group_value(g, each)) else None for each in measures},
-                "texts": {each: (percent if is_share(each) else number)(group_value(g, each)) for each in measures},
-                "curves": {each: found for each in measures if (found := packed(group_curve(g, each)))},
+                "values": {each.key: value.value if (value := group_value(g, each)) else None for each in every},
+                "texts": {each.key: written(group_value(g, each), each) for each in every},
+                "curves": {each.key: found for each in every if (found := packed(group_curve(g, each)))},
                 "shown": i in first,
             }
             for i, g in enumerate(groups)
@@ -111,7 +103,7 @@ def _curves(groups: Sequence[Group], measure: str, arrays: Arrays) -> dict[str, 
                 "name": run.name,
                 "seed": run.config.get("seed", 0),
                 "status": status(run),
-                "curves": {each: found for each in measures if (found := packed(curve(run, each)))}
+                "curves": {each.key: found for each in every if (found := packed(curve(run, each)))}
                 if len(g.runs) > 1
                 else {},
             }

@@ -8,15 +8,9 @@ import numpy as np
 from fedtrue.report.curves import draw_curves
 from fedtrue.report.heat_map import chosen_threshold, panels
 from fedtrue.report.heat_picture import draw_heat_maps
-from fedtrue.report.measures import (
-    SHOWN_AT_FIRST,
-    best_first,
-    chosen_measure,
-    is_share,
-    measure_title,
-)
+from fedtrue.report.labels import group
+from fedtrue.report.measures import SHOWN_AT_FIRST, Measure, best_first, chosen_measure
 from fedtrue.report.series import AXES, Curve, group_curve
-from fedtrue.report.settings import group
 from fedtrue.report.tables import UNITS
 from fedtrue.runner.records import Run
 
@@ -27,7 +21,7 @@ def draw_pictures(
     runs: Sequence[Run],
     folder: Path,
     formats: Sequence[str],
-    measure: str | None = None,
+    metric: str | None = None,
     threshold: float | None = None,
     limits: tuple[float, float] | None = None,
 ) -> list[Path]:
@@ -35,7 +29,7 @@ def draw_pictures(
 
     `limits` are the lowest and highest value of the measure that curves show: where they end, say.
     """
-    groups, measure = group(runs), chosen_measure(runs, measure)
+    groups, measure = group(runs), chosen_measure(runs, metric)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     shown = [groups[i] for i in sorted(best_first(groups, measure)[:SHOWN_AT_FIRST])]
@@ -55,16 +49,15 @@ def draw_pictures(
 
 
 def _draw_against(
-    axis: str, curves: dict[str, Curve], measure: str, path: Path, total: int, limits: tuple[float, float] | None
+    axis: str, curves: dict[str, Curve], measure: Measure, path: Path, total: int, limits: tuple[float, float] | None
 ) -> None:
-    scale = 100 if is_share(measure) else 1
+    scale = 100 if measure.percent else 1
     unit, word = _unit(axis, max(getattr(c, axis)[-1] for c in curves.values()))
-    title = measure_title(measure)
     draw_curves(
         {name: (getattr(c, axis) / unit, scale * c.value) for name, c in curves.items()},
         path,
         title="" if len(curves) == total else f"the {len(curves)} best of {total}",
-        y_label=title + (" (%)" if is_share(measure) else ""),
+        y_label=measure.title + measure.unit,
         x_label=AXES[axis] + word,
         bands={
             name: (scale * c.low, scale * c.high)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedtrue.report.measures import series
-from fedtrue.report.settings import Group
+from fedtrue.report.labels import Group
+from fedtrue.report.measures import Measure, series
 from fedtrue.runner.records import Run
 
 AXES = {"rounds": "rounds", "bytes": "bytes communicated", "seconds": "seconds of training"}
@@ -41,7 +41,7 @@ class Curve:
         )
 
 
-def curve(run: Run, measure: str) -> Curve | None:
+def curve(run: Run, measure: Measure) -> Curve | None:
     """The curve of a run; a value recorded in round r stands at r + 1, for so many rounds are then done."""
     found = series(run, measure)
     if found is None or not len(found[0]):
@@ -56,7 +56,7 @@ def rounds_of(run: Run) -> np.ndarray:
     return np.asarray(run.rounds["round"], float)
 
 
-def group_curve(group: Group, measure: str) -> Curve | None:
+def group_curve(group: Group, measure: Measure) -> Curve | None:
     """A run's own curve, or the mean over a group's seeds."""
     own = [found for run in group.runs if (found := curve(run, measure)) is not None]
     return own[0] if len(own) == 1 else mean_curve(own) if own else None

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtrue.names import look_up
+from fedtrue.report.labels import Group, as_text, differing, status, title
 from fedtrue.report.measures import (
     Mean,
+    Measure,
     best,
     chosen_measure,
     group_value,
-    higher_is_better,
-    is_share,
     last_rounds_title,
     mean,
-    measure_names,
-    measure_title,
+    measures,
     series,
 )
-from fedtrue.report.settings import Group, as_text, differing, status, title
 from fedtrue.report.targets import COSTS, Missed, cost_to, missed_text, spent, target_text
 from fedtrue.runner.records import Run
 
@@ -52,7 +50,7 @@ class Table:
 
 def table_of(
     groups: Sequence[Group],
-    measure: str | None = None,
+    metric: str | None = None,
     columns: Sequence[str] | None = None,
     sort: str | None = None,
     *,
@@ -65,7 +63,7 @@ def table_of(
     the best row by `sort`, in the order of the runs.
     """
     runs = [run for group in groups for run in group.runs]
-    measure = chosen_measure(runs, measure)
+    measure = chosen_measure(runs, metric)
     known = {column.key: column for column in all_columns(groups, measure, target)}
     picked = tuple(_column(known, key) for key in columns or default_columns(groups, measure, target))
     by = _column(known, sort) if sort else None
@@ -115,23 +113,23 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Mean | Missed) else value
 
 
-def default_columns(groups: Sequence[Group], measure: str, target: float | None = None) -> list[str]:
+def default_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[str]:
     keys = ["run", *differing([group.settings for group in groups])]
     seeds = [group.seeds for group in groups]
     keys += ["seed"] if any(each != seeds[0] for each in seeds) or len(seeds[0]) > 1 else []
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
-    keys += [measure, f"best.{measure}"]
+    keys += [measure.key, f"best.{measure.key}"]
     keys += ["paper", "difference"] if paper_applies(groups, measure) else []
     return [*keys, *(("rounds_done", "bytes", "seconds") if target is None else COSTS)]
 
 
-def paper_applies(groups: Sequence[Group], measure: str) -> bool:
+def paper_applies(groups: Sequence[Group], measure: Measure) -> bool:
     """A paper's number is of the task's own measure, the first there is; beside another it would mislead."""
     runs = [run for group in groups for run in group.runs]
     return any(group.paper is not None for group in groups) and measure == chosen_measure(runs)
 
 
-def all_columns(groups: Sequence[Group], measure: str, target: float | None = None) -> list[Column]:
+def all_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[Column]:
     """Every column that these runs can have."""
     runs = [run for group in groups for run in group.runs]
     settings = dict.fromkeys(key for group in groups for key in group.settings)
@@ -140,7 +138,7 @@ def all_columns(groups: Sequence[Group], measure: str, target: float | None = No
         *map(_setting_column, settings),
         Column("seed", "seeds", lambda group: group.seeds, _seeds_text),
         Column("status", "status", lambda group: group.status),
-        *(column for name in measure_names(runs) for column in _measure_columns(name)),
+        *(column for each in measures(runs) for column in _measure_columns(each)),
         *_paper_columns(measure),
         *_cost_columns(),
         *(_target_columns(measure, target) if target is not None else []),
@@ -159,20 +157,22 @@ def _setting_column(key: str) -> Column:
     return Column(key, title(key), lambda group: group.settings.get(key))
 
 
-def _measure_columns(name: str) -> list[Column]:
+def _measure_columns(measure: Measure) -> list[Column]:
     """Over the last rounds, best and final; the paper's comparison is the first, so it has the measure's own name."""
-    said = measure_title(name)
-    direction = "highest" if higher_is_better(name) else "lowest"
-    style: Any = {"write": percent if is_share(name) else number, "numeric": True, "best": direction}
-    unit = " (%)" if is_share(name) else ""
+    key, said = measure.key, f"{measure.title}{measure.unit}"
+    style: Any = {
+        "write": lambda value: written(value, measure),
+        "numeric": True,
+        "best": "highest" if measure.higher_is_better else "lowest",
+    }
     return [
-        Column(name, last_rounds_title(name), lambda group: group_value(group, name), **style),
-        Column(f"best.{name}", f"best {said}{unit}", lambda group: _over_seeds(group, best, name), **style),
-        Column(f"final.{name}", f"final {said}{unit}", lambda group: _over_seeds(group, final, name), **style),
+        Column(key, last_rounds_title(measure), lambda group: group_value(group, measure), **style),
+        Column(f"best.{key}", f"best {said}", lambda group: _over_seeds(group, best, measure), **style),
+        Column(f"final.{key}", f"final {said}", lambda group: _over_seeds(group, final, measure), **style),
     ]
 
 
-def _paper_columns(measure: str) -> list[Column]:
+def _paper_columns(measure: Measure) -> list[Column]:
     return [
         Column("paper", "paper", lambda group: group.paper, _printed, numeric=True, best="highest"),
         Column("difference", "difference", lambda group: difference(group, measure), _signed, numeric=True),
@@ -202,9 +202,9 @@ def _cost_columns() -> list[Column]:
     ]
 
 
-def _target_columns(measure: str, target: float) -> list[Column]:
+def _target_columns(measure: Measure, target: float) -> list[Column]:
     """What it cost until the measure first reached the target."""
-    goal = f"{measure_title(measure)} {target_text(target, measure)}"
+    goal = f"{measure.title} {target_text(target, measure)}"
     return [
         _target_column("rounds_to", f"rounds to {goal}", measure, target, lambda count: f"{count:,.0f}"),
         _target_column("bytes_to", f"traffic to {goal}", measure, target, lambda count: bytes_text(count, none="0 B")),
@@ -212,17 +212,17 @@ def _target_columns(measure: str, target: float) -> list[Column]:
     ]
 
 
-def _target_column(key: str, said: str, measure: str, target: float, write: Callable[[float], str]) -> Column:
+def _target_column(key: str, said: str, measure: Measure, target: float, write: Callable[[float], str]) -> Column:
     text = lambda cell: missed_text(cell) if isinstance(cell, Missed) else _with_deviation(cell, write)
     return Column(key, said, lambda group: cost_to(group, measure, target, key), text, numeric=True, best="lowest")
 
 
-def final(run: Run, measure: str) -> float | None:
+def final(run: Run, measure: Measure) -> float | None:
     found = series(run, measure)
     return float(found[1][-1]) if found and len(found[1]) and math.isfinite(found[1][-1]) else None
 
 
-def _over_seeds(group: Group, value: Callable[[Run, str], float | None], measure: str) -> Mean | None:
+def _over_seeds(group: Group, value: Callable[[Run, Measure], float | None], measure: Measure) -> Mean | None:
     return mean([value(run, measure) for run in group.runs if status(run) != "diverged"])
 
 
@@ -230,21 +230,21 @@ def _mean_of(group: Group, value: Callable[[Run], float]) -> Mean | None:
     return mean([value(run) for run in group.runs])
 
 
-def difference(group: Group, measure: str) -> float | None:
+def difference(group: Group, measure: Measure) -> float | None:
     """Ours − the paper's, in the paper's unit: percent for shares."""
     ours = group_value(group, measure)
     if ours is None or group.paper is None:
         return None
-    return ours.value * (100 if is_share(measure) else 1) - group.paper
+    return ours.value * (100 if measure.percent else 1) - group.paper
 
 
-def percent(value: Mean | None) -> str:
-    """57.68 ± 0.12, of parts of 1."""
-    return "–" if value is None else _with_deviation(value, lambda part: f"{100 * part:.2f}")
-
-
-def number(value: Mean | None) -> str:
-    return "–" if value is None else _with_deviation(value, lambda part: f"{part:.4g}", lambda part: f"{part:.2g}")
+def written(value: Mean | None, measure: Measure) -> str:
+    """57.68 ± 0.12 of shares, in percent; 1.389 ± 0.012 of other numbers."""
+    if value is None:
+        return "–"
+    if measure.percent:
+        return _with_deviation(value, lambda part: f"{100 * part:.2f}")
+    return _with_deviation(value, lambda part: f"{part:.4g}", lambda part: f"{part:.2g}")
 
 
 def _with_deviation(

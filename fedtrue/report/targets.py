@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fedtrue.report.measures import Mean, higher_is_better, is_share, mean, series
-from fedtrue.report.settings import Group, status
+from fedtrue.report.labels import Group, status
+from fedtrue.report.measures import Mean, Measure, mean, series
 from fedtrue.runner.records import Run
 
 
@@ -18,27 +18,27 @@ class Missed(NamedTuple):
     reached: int
 
 
-def check_target(target: float | None, measure: str, flag: str) -> None:
+def check_target(target: float | None, measure: Measure, flag: str) -> None:
     """Refuses what nothing could be compared with, and percent where a part of 1 is meant."""
     if target is None:
         return
     if not math.isfinite(target):
         raise ValueError(f"{flag} must be a finite number, not {target}")
-    if is_share(measure) and target > 1:
-        raise ValueError(f"{flag} {target:g}: {measure} is a part of 1; {target / 100:g} means {target:g} %")
+    if measure.percent and target > 1:
+        raise ValueError(f"{flag} {target:g}: {measure.key} is a part of 1; {target / 100:g} means {target:g} %")
 
 
-def reaches(value: float | None, measure: str, target: float) -> bool:
+def reaches(value: float | None, measure: Measure, target: float) -> bool:
     """At least as good as the target: above it for accuracies, below it for losses."""
-    return value is not None and bool(value >= target if higher_is_better(measure) else value <= target)
+    return value is not None and bool(value >= target if measure.higher_is_better else value <= target)
 
 
-def target_text(target: float, measure: str) -> str:
+def target_text(target: float, measure: Measure) -> str:
     """'20 %' of parts of 1."""
-    return f"{100 * target:.4g} %" if is_share(measure) else f"{target:.4g}"
+    return f"{100 * target:.4g} %" if measure.percent else f"{target:.4g}"
 
 
-def rounds_to(run: Run, measure: str, target: float) -> int | None:
+def rounds_to(run: Run, measure: Measure, target: float) -> int | None:
     """The rounds done when the measure first reaches the target; a run that diverged counts as one that never does."""
     found = series(run, measure)
     if found is None or status(run) == "diverged":
@@ -58,7 +58,7 @@ COSTS: dict[str, Callable[[Run, int], float]] = {
 }
 
 
-def cost_to(group: Group, measure: str, target: float, cost: str) -> Mean | Missed:
+def cost_to(group: Group, measure: Measure, target: float, cost: str) -> Mean | Missed:
     """The mean over seeds if all of them reached the target: a mean over the quick ones would flatter."""
     ends = [(run, rounds_to(run, measure, target)) for run in group.runs]
     costs = [COSTS[cost](run, rounds) for run, rounds in ends if rounds is not None]

@@ -93,6 +93,7 @@ class RunConfig:
     precision: str | None = None  # float32 or bfloat16 products (weights, traces, sums stay float32); else by device
     lanes: int | None = None  # clients trained side by side on a device; else chosen
     evaluate_every: int | None = None  # rounds; else only at the end
+    evaluation_limit: int | None = None  # examples of each held-out split that are evaluated; else the task's
     checkpoint_every: int | str = CHECKPOINT_EVERY  # rounds, or seconds as 60s; with --out
     tensorboard: bool = False  # event files too; with --out
     label: str | None = None  # what the run is called in tables and curves
@@ -103,7 +104,11 @@ class RunConfig:
         entry = look_up("task", TASKS, self.task)
         dtype = look_up("precision", PRECISIONS, self.precision or by_device())
         task = Part(self.task, self.task_options).build("task", {self.task: entry.factory}, dtype=dtype)
-        ours: dict[str, Any] = {"local_epochs": self.local_epochs, "batch_size": self.batch_size}
+        ours: dict[str, Any] = {
+            "local_epochs": self.local_epochs,
+            "batch_size": self.batch_size,
+            "evaluation_limit": self.evaluation_limit,
+        }
         ours = {name: value for name, value in ours.items() if isinstance(value, int)}
         for name, value in ours.items():
             whole(name, value, low=1)

@@ -7,7 +7,6 @@ is left behind.
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import numpy as np
 
 from fedtrue.data.batches import device_rows
 from fedtrue.data.client_data import ClientData
-from fedtrue.tasks.task import Task
+from fedtrue.tasks.task import Task, check_metrics, check_positive
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 WORST = 0.1  # the worst tenth of the clients
@@ -27,7 +26,7 @@ class Evaluation:
     """Means over all examples, and over each client's own."""
 
     metrics: dict[str, float]
-    per_client: dict[str, np.ndarray]  # name → one mean a client, NaN where nothing counts
+    per_client: dict[str, np.ndarray]  # name → one mean per client reached, NaN where nothing counts
 
     def quantiles(self, name: str) -> dict[str, float]:
         """How a metric spreads over the clients: quantiles, and the mean of the lowest tenth."""
@@ -49,6 +48,7 @@ class Evaluator:
     """`evaluator(params, data)`, compiled once; with `cells`, many models at once: the first axis of their params."""
 
     def __init__(self, task: Task, cells: bool = False):
+        check_metrics(task)  # before a run has cost anything
         self.task, self.cells = task, cells
         sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
         self._example_sums = jax.jit(sums)
@@ -73,14 +73,17 @@ class Evaluator:
         return [dict(zip(splits, (of_split[model] for of_split in found))) for model in range(models)]
 
     def of_cells(self, params: Any, data: ClientData, limit: int | None = None) -> list[Evaluation]:
-        """One evaluation a model; the data is read once for all of them."""
-        clients, key, totals = len(data), jax.random.key(0), None
-        for rows, client, real in _chunks(data, self.task.evaluation_batch_size, limit):
+        """One evaluation per model; the data is read once for all of them."""
+        ends, key, totals = _ends(data, limit), jax.random.key(0), None
+        for rows, client, real in _chunks(data, ends, self.task.evaluation_batch_size):
             mask = jnp.asarray(real, jnp.result_type(float))
             batch = {**device_rows(data.columns, rows), "mask": mask}
-            sums = self._example_sums(params, batch, key)
-            of_clients = jax.tree.map(partial(_per_client, client, real, clients), sums)
-            totals = of_clients if totals is None else jax.tree.map(np.add, totals, of_clients)
+            sums = jax.tree.map(np.atleast_2d, self._example_sums(params, batch, key))  # (models, examples)
+            if totals is None:
+                totals = jax.tree.map(lambda values: np.zeros((len(values), len(ends))), sums)
+            for total, values in zip(jax.tree.leaves(totals), jax.tree.leaves(sums)):
+                first, of_clients = sums_of_clients(client[real], values[:, real])
+                total[:, first : first + of_clients.shape[1]] += of_clients
         assert totals is not None, "client data has at least one example"
         models = range(len(jax.tree.leaves(totals)[0]))
         return [_evaluation(jax.tree.map(operator.itemgetter(model), totals)) for model in models]
@@ -92,19 +95,32 @@ def _evaluation(totals: Any) -> Evaluation:
     return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
 
 
-def _per_client(client: np.ndarray, real: np.ndarray, clients: int, values: Any) -> np.ndarray:
-    """(models, examples) or (examples,) → (models, clients): the sum over each client's real examples."""
-    of_models = np.atleast_2d(np.asarray(values, np.float64))[:, real]
-    return np.stack([np.bincount(client[real], of_model, clients) for of_model in of_models])
+def sums_of_clients(client: np.ndarray, values: np.ndarray) -> tuple[int, np.ndarray]:
+    """The first of the ascending `client` numbers, and (models, examples) summed to (models, clients from it on).
+
+    As long as the batch's own range of clients: an array of all clients per batch would make the time of an evaluation
+    clients × batches.
+    """
+    first = int(client[0])
+    return first, np.stack([np.bincount(client - first, of_model) for of_model in values])
 
 
-def _chunks(data: ClientData, size: int, limit: int | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _ends(data: ClientData, limit: int | None) -> np.ndarray:
+    """Where each client's examples end, up to `limit`; every client has an example, so it reaches `limit` clients."""
+    if limit is None:
+        return np.cumsum(data.sizes)
+    check_positive(evaluation_limit=limit)
+    ends = np.cumsum(data.sizes[:limit])
+    return np.minimum(ends[: np.searchsorted(ends, limit) + 1], limit)
+
+
+def _chunks(data: ClientData, ends: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Rows of the columns, the client of each, and which are real: the last chunk is filled up with its first row."""
-    ends = np.cumsum(data.sizes)
-    examples = int(min(ends[-1], limit or ends[-1]))
+    examples = int(ends[-1])
+    begins = np.concatenate([[0], ends[:-1]])
     for first in range(0, examples, size):
         place = np.arange(first, first + size)
         real = place < examples
         place = np.where(real, place, first)
         client = np.searchsorted(ends, place, side="right")
-        yield data.starts[client] + place - (ends[client] - data.sizes[client]), client, real
+        yield data.starts[client] + place - begins[client], client, real

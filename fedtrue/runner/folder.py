@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -23,7 +24,9 @@ from filelock import FileLock, Timeout
 
 from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG
+from fedtrue.runner.summary import as_table
 from fedtrue.runner.toml import to_toml
+from fedtrue.tasks.metric import Metric
 from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
@@ -32,11 +35,12 @@ LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
-def make(path: Path, settings: Mapping[str, Any]) -> None:
-    """A new run folder; one that holds a run already is left alone."""
+def make(path: Path, settings: Mapping[str, Any], metric_kinds: Mapping[str, Metric] = MappingProxyType({})) -> None:
+    """A new run folder; one that holds a run already is left alone. `metric_kinds`: as the task declares them."""
     check_new(path)
     path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / CONFIG, to_toml({**settings, "origin": origin()}).encode(errors="replace"))
+    found = {**origin(), "metrics": as_table(metric_kinds)}
+    write_atomically(path / CONFIG, to_toml({**settings, "origin": found}).encode(errors="replace"))
 
 
 def check_new(path: Path) -> None:

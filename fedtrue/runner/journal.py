@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,7 +18,9 @@ from fedtrue.runner import checkpoint, records
 from fedtrue.runner.checkpoint import Checkpoint
 from fedtrue.runner.evaluation import Evaluation, means
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
+from fedtrue.runner.summary import summarise
 from fedtrue.runner.tensorboard import Events
+from fedtrue.tasks.metric import Metric
 
 PATIENCE = 10  # consecutive rounds in which no client is left, before a run is given up
 
@@ -35,8 +38,16 @@ class Result:
 class Journal:
     """One run's records; without a folder they are kept in memory only."""
 
-    def __init__(self, folder: Path | None, clients: int, message: MessageBytes, tensorboard: bool = False):
+    def __init__(
+        self,
+        folder: Path | None,
+        clients: int,
+        message: MessageBytes,
+        tensorboard: bool = False,
+        metric_kinds: Mapping[str, Metric] = MappingProxyType({}),  # as the task declares them
+    ):
         self.folder, self.lines = folder, list[Line]()
+        self._metric_kinds = metric_kinds
         self._message = message
         self._tensorboard = tensorboard
         self.done = 0  # rounds trained; a run that was given up has fewer lines
@@ -102,7 +113,7 @@ class Journal:
     def close(self, state: State) -> Result:
         """The run has ended: its summary and its final weights."""
         params = jax.tree.map(np.asarray, state.server.params)
-        summary = records.summarise(self.lines, "diverged" if self.given_up else "finished")
+        summary = summarise(self.lines, "diverged" if self.given_up else "finished", self._metric_kinds)
         if self.folder and self._appender:
             self._appender.close()
             write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(params)))

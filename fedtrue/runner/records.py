@@ -30,7 +30,6 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "sweep.toml",
 )
 PACKED = ".xz"  # after the name of lines that `fedtrue pack` made small
-SHARES = ("accuracy", "recall", "precision")
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
@@ -170,45 +169,3 @@ def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, 
                 found.setdefault(split, {}).setdefault(name, []).append((line["round"], value))
     as_arrays = lambda pairs: (np.asarray([r for r, _ in pairs]), np.asarray([value for _, value in pairs]))
     return {split: {name: as_arrays(pairs) for name, pairs in metrics.items()} for split, metrics in found.items()}
-
-
-def summarise(lines: Sequence[Line], status: str) -> dict[str, Any]:
-    """Final and best values, means over the last 100 rounds (by which the paper selects), totals."""
-    rounds = columns(lines)
-    trained = {name: (rounds["round"], values) for name, values in rounds.items() if name not in NOT_METRICS}
-    splits = {"train": trained, **evaluations(lines)} if lines else {}
-    over = lambda reduce: {
-        split: {name: reduce(name, *series) for name, series in metrics.items()} for split, metrics in splits.items()
-    }
-    totals = {name: rounds[name].sum().item() for name in ADDED_UP if name in rounds}
-    skipped = int((rounds["clients"] == 0).sum()) if lines else 0
-    return {
-        "status": status,
-        "rounds": len(lines),
-        "final": over(lambda name, r, values: float(values[-1])),
-        "best": over(_best),
-        f"last_{LAST}": over(lambda name, r, values: _mean(values[r >= len(lines) - LAST])),
-        "totals": {**totals, "skipped_rounds": skipped},
-    }
-
-
-def is_share(metric: str) -> bool:
-    """A part of 1, shown as percent."""
-    return any(share in metric for share in SHARES)
-
-
-def higher_is_better(metric: str) -> bool:
-    """Of shares; of losses and distances lower is."""
-    return is_share(metric)
-
-
-def _best(name: str, rounds: np.ndarray, values: np.ndarray) -> dict[str, Any]:
-    sign = -1 if higher_is_better(name) else 1
-    place = int(np.argmin(np.where(np.isfinite(values), sign * values, math.inf)))
-    return {"value": float(values[place]), "round": int(rounds[place])}
-
-
-def _mean(values: np.ndarray) -> float:
-    """Of the finite ones: a skipped round has no loss."""
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else math.nan

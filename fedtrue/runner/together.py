@@ -83,9 +83,9 @@ def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitSt
     path = out / cell.name
     held.enter_context(folder.RunLock(path))
     if not folder.is_run_folder(path):
-        folder.make(path, cell.config.settings())
+        folder.make(path, cell.config.settings(), task.metric_kinds)
     message = message_bytes(cell.config.build_method(task), task)
-    journal = CellJournal(path, len(task.train), message, cell.config.tensorboard)
+    journal = CellJournal(path, len(task.train), message, cell.config.tensorboard, task.metric_kinds)
     journal.option = option
     return journal
 

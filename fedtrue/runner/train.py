@@ -95,9 +95,10 @@ def train(
         simulation = Simulation(task, method, **own, seed=seed, lanes=lanes)
         with folder.RunLock(path) if path else nullcontext():
             if path and not (resume and folder.is_run_folder(path)):
-                folder.make(path, settings or folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed})
+                own_settings = folder.FROM_PYTHON | {"task": task.name, "rounds": rounds, "seed": seed}
+                folder.make(path, settings or own_settings, task.metric_kinds)
             say(f"lanes: {simulation.lanes}")
-            journal = Journal(path, len(task.train), message_bytes(method, task), tensorboard)
+            journal = Journal(path, len(task.train), message_bytes(method, task), tensorboard, task.metric_kinds)
 
             def after(done: int) -> None:
                 if progress:

@@ -3,6 +3,7 @@
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.quadratic import quadratic
 from fedtrue.tasks.registry import TASKS, TaskEntry
@@ -16,6 +17,7 @@ from fedtrue.tasks.task import from_arrays
 
 __all__ = [
     "TASKS",
+    "Metric",
     "TaskEntry",
     "cifar10",
     "cifar100",

@@ -71,7 +71,7 @@ def next_token_task(*, model: Model, maskings: Maskings, train: ClientData, **se
         metrics=next_token_metrics(model, maskings),
         train=train,
         weighting="tokens",
-        sizes={"tokens": target_tokens(train)},
+        counts={"tokens": target_tokens},
         **settings,
     )
 

@@ -74,7 +74,7 @@ def quadratic(
             for correction in ("none", "local", "joint")
         },
         weighting="uniform" if weights is None else "examples",
-        sizes={"examples": w},
+        counts={"examples": lambda data: w[data.starts]},  # a client is one row
         float64=True,
         hessians=h,
         minima=m,

@@ -8,10 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.data.batches import steps_per_epoch
+from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
+from fedtrue.precision import float64
+from fedtrue.tasks.metric import Metric, declarations, undeclared
 
 Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
+Count = Callable[[ClientData], np.ndarray]  # data → one number per client
+
+COUNTS: Mapping[str, Count] = {
+    "examples": lambda data: np.asarray(data.sizes, np.float64),
+    "uniform": lambda data: np.ones(len(data)),
+}
 
 
 class Rates(NamedTuple):
@@ -33,6 +41,7 @@ class Task:
     init: Callable[[Any], Any]  # key → params
     loss: Callable[[Any, Any], tuple[Any, Sums]]  # (params, batch) → (scalar to minimise, sums to record)
     metrics: Callable[[Any, Any], Sums]  # (params, batch) → sums
+    metric_kinds: Mapping[str, Metric] = field(default_factory=dict)  # of names other than loss, accuracy, recall …
     train: ClientData
     validation: ClientData | None = None
     test: ClientData | None = None
@@ -43,23 +52,24 @@ class Task:
     local_epochs: int = 1
     shuffle: bool = True  # False: every epoch in the order the examples are stored
     weighting: str = "examples"
-    sizes: Mapping[str, np.ndarray] = field(default_factory=dict)  # weighting name → one number a client
+    counts: Mapping[str, Count] = field(default_factory=dict)  # weightings besides, or in place of, those of COUNTS
     rounds: int = 1500
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False
     source: str = ""  # one line: which data this is
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
+    _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:
-        """One weight a train client; None: as the task's objective weighs them."""
-        weighting = weighting or self.weighting
-        if weighting == "uniform":
-            return np.ones(len(self.train))
-        if weighting == "examples" and weighting not in self.sizes:
-            return np.asarray(self.train.sizes, np.float64)
-        if weighting not in self.sizes:
-            raise ValueError(f"task {self.name!r} does not count {weighting}: choose weighting 'examples' or 'uniform'")
-        return np.asarray(self.sizes[weighting], np.float64)
+        """One weight per train client, counted once per task; None: as the task's objective weighs them."""
+        weighting, counts = weighting or self.weighting, {**COUNTS, **self.counts}
+        if weighting not in counts:
+            *others, last = map(repr, counts)
+            cure = f"choose weighting {', '.join(others)} or {last}"
+            raise ValueError(f"task {self.name!r} does not count {weighting}: {cure}")
+        if weighting not in self._counted:
+            self._counted[weighting] = np.asarray(counts[weighting](self.train), np.float64)
+        return self._counted[weighting]
 
     def steps_of_clients(self, local_steps: int | Sequence[int] | None = None) -> np.ndarray:
         """Local steps a train client: as given (one number, or one each), else `local_epochs` passes over its data."""
@@ -88,6 +98,25 @@ class Task:
         if not (np.isfinite(gamma).all() and (gamma > 0).all()):
             raise ValueError(f"rate_multipliers must be finite and above 0, not {list(rate_multipliers)}")
         return gamma
+
+
+def check_metrics(task: Task) -> None:
+    """Refuses a metric of which nobody said whether higher is better; its functions are traced and not run."""
+    if name := undeclared(_metric_names(task), task.metric_kinds):
+        raise ValueError(
+            f"task {task.name!r} does not say whether a higher {name!r} is better: add higher_is_better=({name!r},) or "
+            f"lower_is_better=({name!r},) to from_arrays, or metric_kinds={{{name!r}: Metric(…)}} to Task"
+        )
+
+
+def _metric_names(task: Task) -> list[str]:
+    """Of what training and evaluation record."""
+    data = task.train
+    with float64(task.float64):
+        key = jax.random.key(0)
+        params = jax.eval_shape(task.init, key)
+        batch = {**device_rows(data.columns, data.starts[:1]), "mask": jnp.ones(1), "key": key}
+        return [*jax.eval_shape(task.metrics, params, batch), *jax.eval_shape(task.loss, params, batch)[1]]
 
 
 def split_validation_within(train: ClientData, part: float) -> tuple[ClientData, ClientData | None]:
@@ -129,6 +158,9 @@ def from_arrays(
     loss: Callable[[Any, Any], Any],
     *,
     metrics: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+    higher_is_better: Sequence[str] = (),
+    lower_is_better: Sequence[str] = (),
+    percent: Sequence[str] = (),
     test: Sequence[Mapping[str, Any]] | None = None,
     name: str = "own",
     batch_size: int = 32,
@@ -136,7 +168,9 @@ def from_arrays(
 ) -> Task:
     """A task from plain arrays: one dict of arrays a client, and a loss of ONE example, `loss(params, example)`.
 
-    `metrics(params, example)` returns {name: number}, also for one example; batching and masking are done here.
+    `metrics(params, example)` returns {name: number}, also for one example; batching and masking are done here. Name
+    the metrics in `higher_is_better` or `lower_is_better`, and those that are shares of 1 in `percent` too; `loss` and
+    names that begin with accuracy, recall or precision are known.
     """
 
     def example_metrics(params: Any, example: Any) -> dict[str, Any]:
@@ -154,13 +188,17 @@ def from_arrays(
         values = jax.vmap(example_metrics, (None, 0))(params, examples_of(batch))
         return {key: masked_mean(value, batch["mask"])[1] for key, value in values.items()}
 
-    return Task(
+    task = Task(
         name=name,
         init=init,
         loss=batch_loss,
         metrics=batch_metrics,
+        metric_kinds=declarations(higher_is_better, lower_is_better, percent),
         train=ClientData.from_clients(clients),
         test=ClientData.from_clients(test) if test is not None else None,
         batch_size=batch_size,
         **settings,
     )
+    if metrics:
+        check_metrics(task)
+    return task

@@ -6,21 +6,34 @@ from pathlib import Path
 
 import numpy as np
 
+from fedtrue.report.measures import Measure
 
-def toml(config):
+ACCURACY = Measure("test.accuracy", higher_is_better=True, percent=True)
+LOSS, TRAIN_LOSS = Measure("test.loss"), Measure("train.loss")
+
+
+def toml(config, above=""):
     """Enough TOML for a run's settings."""
     plain = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if not isinstance(value, dict))
-    tables = (f"[{key}]\n{toml(value)}" for key, value in config.items() if isinstance(value, dict))
+    inner = {above + key: value for key, value in config.items() if isinstance(value, dict)}
+    tables = (f"[{name}]\n{toml(value, name + '.')}" for name, value in inner.items())
     return plain + "\n" + "\n".join(tables)
 
 
-def write_run(folder: Path, values, *, status="finished", every=1, metric="accuracy", loss=None, **settings):
-    """A run whose test metric after round r is values[r], measured every so many rounds; None stands for NaN."""
+def write_run(
+    folder: Path, values, *, status="finished", every=1, metric="accuracy", loss=None, kinds=None, **settings
+):
+    """A run whose test metric after round r is values[r], measured every so many rounds; None stands for NaN.
+
+    `kinds`: what the folder says of its metrics; None: nothing, as old records.
+    """
     folder.mkdir(parents=True)
     config = {"task": "shakespeare", "seed": 0, "correction": "joint", **settings}
     config.setdefault("client", {"name": "adagrad", "learning_rate": 0.1})
     config.setdefault("server", {"name": "sgd", "learning_rate": 1.0})
     origin = {"version": "0.1.0", "commit": "0000000", "command": "made by a test"}
+    if kinds is not None and status == "running":
+        origin["metrics"] = kinds
     (folder / "config.toml").write_text(toml({**config, "origin": origin}))
     with (folder / "metrics.jsonl").open("w") as file:
         for place, value in enumerate(values):
@@ -37,7 +50,8 @@ def write_run(folder: Path, values, *, status="finished", every=1, metric="accur
                 line["evaluation"] = {"test": test}
             file.write(json.dumps(line) + "\n")
     if status != "running":
-        (folder / "summary.json").write_text(json.dumps({"status": status, "rounds": len(values)}))
+        said = {"status": status, "rounds": len(values), **({} if kinds is None else {"metrics": kinds})}
+        (folder / "summary.json").write_text(json.dumps(said))
     return folder
 
 

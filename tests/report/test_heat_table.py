@@ -2,11 +2,9 @@
 
 from fedtrue.report.heat_map import panels
 from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.runner.records import find_runs, read_run
-from tests.report.made_runs import write_run
-
-ACCURACY = "test.accuracy"
+from tests.report.made_runs import ACCURACY, LOSS, write_run
 
 
 def square(folder, values, *, clients=(0.1, 1.0), servers=(1.0, 2.0), name="sgd", **settings):
@@ -61,7 +59,7 @@ def test_a_cell_of_several_seeds_is_their_mean_and_says_if_one_diverged(tmp_path
 
 def test_losses_are_bold_below_the_threshold(tmp_path):
     square(tmp_path, [0.1] * 4)
-    assert heat_markdown(panels_of(tmp_path), "test.loss", 3.0).count("**3**") == 4  # the loss of a made round is 3
+    assert heat_markdown(panels_of(tmp_path), LOSS, 3.0).count("**3**") == 4  # the loss of a made round is 3
 
 
 def test_bold_cells_are_those_counted_and_panels_follow_each_other(made_runs):

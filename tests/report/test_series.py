@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fedtrue.report.series import ALL_POINTS, FEWEST, POINTS, Curve, curve, mean_curve, points_each, thinned
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import write_run
+from tests.report.made_runs import ACCURACY, write_run
 
 
 def made(values, rounds=None):
@@ -15,7 +15,7 @@ def made(values, rounds=None):
 
 
 def test_a_point_stands_after_its_round_and_all_bytes_and_seconds_so_far(tmp_path):
-    found = curve(read_run(write_run(tmp_path / "run", [0.1, 0.2, 0.3, 0.4], every=2)), "test.accuracy")
+    found = curve(read_run(write_run(tmp_path / "run", [0.1, 0.2, 0.3, 0.4], every=2)), ACCURACY)
     assert found.rounds.tolist() == [2, 4]
     assert found.bytes.tolist() == [6_000_000, 12_000_000]  # 2 MB up and 1 MB down a round
     assert found.seconds.tolist() == [1.0, 2.0]

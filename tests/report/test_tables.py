@@ -6,7 +6,7 @@ import io
 import pytest
 from pytest import approx
 
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.report.table_formats import as_records, in_latex, to_csv, to_latex, to_markdown
 from fedtrue.report.tables import bytes_text, duration_text, table_of
 from fedtrue.runner.records import find_runs, read_run

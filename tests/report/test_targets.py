@@ -3,14 +3,12 @@
 import pytest
 from pytest import approx
 
-from fedtrue.report.settings import group
+from fedtrue.report.labels import group
 from fedtrue.report.table_formats import as_records, to_csv, to_markdown
 from fedtrue.report.tables import table_of
 from fedtrue.report.targets import COSTS, cost_to, rounds_to
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import write_run
-
-ACCURACY = "test.accuracy"
+from tests.report.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
 
 
 def seeds(folder, *curves, **settings):
@@ -33,8 +31,8 @@ def test_the_first_round_that_reaches_the_target_counts_even_if_the_next_falls_b
 
 def test_a_lower_loss_is_the_better(tmp_path):
     run = read_run(write_run(tmp_path / "run", [0.1] * 4, loss=[3.0, 2.0, 1.0, 2.0]))
-    assert [rounds_to(run, measure, 1.5) for measure in ("test.loss", "train.loss")] == [3, 3]
-    assert rounds_to(run, "test.loss", 3.0) == 1
+    assert [rounds_to(run, measure, 1.5) for measure in (LOSS, TRAIN_LOSS)] == [3, 3]
+    assert rounds_to(run, LOSS, 3.0) == 1
 
 
 def test_only_evaluated_rounds_can_reach_it(tmp_path):

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtrue as ft
-from fedtrue.runner.evaluation import Evaluator, means
+from fedtrue.runner.config import RunConfig
+from fedtrue.runner.evaluation import Evaluator, means, sums_of_clients
 
 RNG = np.random.default_rng(0)
 
@@ -19,6 +20,7 @@ def task_of(clients, batch):
         init=lambda key: jnp.zeros(()),
         loss=lambda params, example: example["x"],
         metrics=lambda params, example: {"above": (example["x"] > params).astype(jnp.float32)},
+        higher_is_better=["above"],
         evaluation_batch_size=batch,
     )
 
@@ -46,6 +48,25 @@ def test_a_limit_looks_at_the_first_examples_only():
     assert found.metrics["loss"] == pytest.approx(5 / 3)  # 1, 1, 3
 
 
+def test_a_batch_is_summed_over_its_own_clients_however_many_there_are():
+    first, sums = sums_of_clients(np.array([70_000, 70_000, 70_002]), np.array([[1.0, 2.0, 4.0]]))
+    assert first == 70_000
+    assert sums.tolist() == [[3.0, 0.0, 4.0]]  # 1 + 2; client 70,001 has no example here; 4
+
+
+def test_of_many_clients_only_those_that_are_reached_have_an_entry():
+    task = task_of([[1.0]] * 5 + [[2.0, 4.0]] + [[1.0]] * 1000, 2)
+    found = Evaluator(task)(jnp.zeros(()), task.train, limit=6)
+    assert found.per_client["loss"].tolist() == [1, 1, 1, 1, 1, 2]  # of the sixth client the first example
+
+
+def test_the_limit_is_a_setting_of_the_run():
+    assert RunConfig("synthetic_tags", {"clients": 2}, evaluation_limit=7).load_task().evaluation_limit == 7
+    assert RunConfig("synthetic_tags", {"clients": 2}).load_task().evaluation_limit is None
+    with pytest.raises(ValueError, match="evaluation_limit"):
+        RunConfig("quadratic", evaluation_limit=0).load_task()
+
+
 def test_views_of_the_data_are_evaluated_as_such():
     task = task_of([[1.0, 2.0, 3.0], [5.0], [7.0, 9.0]], 4)
     evaluate = Evaluator(task)
@@ -62,8 +83,9 @@ def test_evaluation_reads_a_batch_at_a_time_whatever_the_size_of_the_test_set(mo
             return np.asarray(super().__getitem__(rows))
 
     task = task_of([np.arange(1000.0)], 16)
+    evaluate = Evaluator(task)
     task.train.columns["x"] = np.asarray(task.train.columns["x"]).view(Watched)
-    Evaluator(task)(jnp.zeros(()), task.train)
+    evaluate(jnp.zeros(()), task.train)
     assert set(read) == {16}
     assert len(read) == 63  # ⌈1000 / 16⌉
 

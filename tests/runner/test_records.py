@@ -19,7 +19,6 @@ from fedtrue.runner.records import (
     find_runs,
     read_lines,
     read_run,
-    summarise,
 )
 
 
@@ -88,44 +87,6 @@ def test_packed_records_read_as_plain_ones(tmp_path):
     plain.with_name(METRICS + ".xz").write_bytes(lzma.compress(plain.read_bytes()))
     plain.unlink()
     assert read_lines(plain) == [line(0), line(1)]
-
-
-# --- the summary ------------------------------------------------------------------------------------------------------
-
-
-def test_the_summary_averages_the_last_hundred_rounds_as_the_paper_selects():
-    lines = [line(number, loss=float(number), accuracy=number / 150) for number in range(150)]
-    found = summarise(lines, "finished")
-    assert found["last_100"]["train"]["loss"] == 99.5  # the mean of 50 … 149
-    assert found["final"]["train"]["loss"] == 149.0
-    assert found["best"]["train"]["loss"] == {"value": 0.0, "round": 0}  # the lowest loss
-    assert found["best"]["train"]["accuracy"] == {"value": 149 / 150, "round": 149}  # the highest accuracy
-    assert found["totals"]["seconds"] == pytest.approx(15.0)  # 150 × 0.1
-
-
-def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
-    evaluated = {9: 0.9, 99: 0.2, 149: 0.4}
-    lines = [
-        line(number, **({"evaluation": {"test": {"accuracy": evaluated[number]}}} if number in evaluated else {}))
-        for number in range(150)
-    ]
-    found = summarise(lines, "finished")
-    assert found["last_100"]["test"]["accuracy"] == pytest.approx(
-        0.3
-    )  # (0.2 + 0.4) / 2; round 9 is before the last 100
-    assert found["best"]["test"]["accuracy"] == {"value": 0.9, "round": 9}
-    assert found["final"]["test"]["accuracy"] == 0.4
-
-
-def test_a_skipped_round_has_no_loss_and_does_not_enter_the_mean():
-    lines = [line(0, loss=2.0), line(1, loss=math.nan, clients=0), line(2, loss=4.0)]
-    found = summarise(lines, "finished")
-    assert found["last_100"]["train"]["loss"] == 3.0  # (2 + 4) / 2
-    assert (found["rounds"], found["totals"]["skipped_rounds"]) == (3, 1)
-
-
-def test_a_run_of_no_rounds_has_a_summary():
-    assert summarise([], "finished")["rounds"] == 0
 
 
 # --- a run's own ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Which settings differ, what belongs together, what it is called."""
 
-from fedtrue.report.settings import described, differing, distinct, flatten, group, rate_texts
+from fedtrue.report.labels import described, differing, distinct, flatten, group, rate_texts
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import write_run
 

@@ -1,0 +1,82 @@
+"""The summary of a run: three statistics of every metric, and which direction is better."""
+
+import json
+import math
+import tomllib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedtrue as ft
+from fedtrue.runner.records import CONFIG, SUMMARY, read_run
+from fedtrue.runner.summary import declared_metrics, summarise
+from fedtrue.tasks.metric import Metric
+
+
+def line(number, **entries):
+    return {"round": number, "loss": 1.0 / (number + 1), "clients": 2, "cohort": [0, 1], "seconds": 0.1, **entries}
+
+
+def test_the_summary_averages_the_last_hundred_rounds_as_the_paper_selects():
+    lines = [line(number, loss=float(number), accuracy=number / 150) for number in range(150)]
+    found = summarise(lines, "finished", {})
+    assert found["last_100"]["train"]["loss"] == 99.5  # the mean of 50 … 149
+    assert found["final"]["train"]["loss"] == 149.0
+    assert found["best"]["train"]["loss"] == {"value": 0.0, "round": 0}  # the lowest loss
+    assert found["best"]["train"]["accuracy"] == {"value": 149 / 150, "round": 149}  # the highest accuracy
+    assert found["totals"]["seconds"] == pytest.approx(15.0)  # 150 × 0.1
+
+
+def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
+    evaluated = {9: 0.9, 99: 0.2, 149: 0.4}
+    lines = [
+        line(number, **({"evaluation": {"test": {"accuracy": evaluated[number]}}} if number in evaluated else {}))
+        for number in range(150)
+    ]
+    found = summarise(lines, "finished", {})
+    assert found["last_100"]["test"]["accuracy"] == pytest.approx(
+        0.3
+    )  # (0.2 + 0.4) / 2; round 9 is before the last 100
+    assert found["best"]["test"]["accuracy"] == {"value": 0.9, "round": 9}
+    assert found["final"]["test"]["accuracy"] == 0.4
+
+
+def test_a_skipped_round_has_no_loss_and_does_not_enter_the_mean():
+    lines = [line(0, loss=2.0), line(1, loss=math.nan, clients=0), line(2, loss=4.0)]
+    found = summarise(lines, "finished", {})
+    assert found["last_100"]["train"]["loss"] == 3.0  # (2 + 4) / 2
+    assert (found["rounds"], found["totals"]["skipped_rounds"]) == (3, 1)
+
+
+def test_a_run_of_no_rounds_has_a_summary():
+    assert summarise([], "finished", {})["rounds"] == 0
+
+
+# --- which direction is better ----------------------------------------------------------------------------------------
+
+AUC = {"higher_is_better": True, "percent": False}
+
+
+def test_the_best_of_a_metric_is_in_the_direction_that_its_task_declares():
+    lines = [line(number, auc=value) for number, value in enumerate([0.5, 0.9, 0.7])]
+    assert summarise(lines, "finished", {"auc": Metric(True)})["best"]["train"]["auc"] == {"value": 0.9, "round": 1}
+    assert summarise(lines, "finished", {"auc": Metric(False)})["best"]["train"]["auc"] == {"value": 0.5, "round": 0}
+
+
+def test_a_run_folder_says_how_its_metrics_are_compared_also_before_the_run_has_ended(tmp_path):
+    task = ft.tasks.from_arrays(
+        [{"x": np.ones(3)}],
+        lambda key: jnp.zeros(()),
+        lambda params, example: (params - example["x"]) ** 2,
+        metrics=lambda params, example: {"auc": params},
+        higher_is_better=["auc"],
+        test=[{"x": np.ones(2)}],
+    )
+    result = ft.train(task, ft.fedopt(ft.client.sgd(0.1)), rounds=2, out=tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
+    assert summary["metrics"] == {"auc": AUC, "loss": {"higher_is_better": False, "percent": False}}
+    assert result.summary == summary
+    assert tomllib.loads((tmp_path / "run" / CONFIG).read_text())["origin"]["metrics"] == {"auc": AUC}
+    (tmp_path / "run" / SUMMARY).unlink()
+    assert declared_metrics(read_run(tmp_path / "run")) == {"auc": Metric(True)}
