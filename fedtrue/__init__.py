@@ -1,10 +1,29 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, server, tasks
+from fedtrue import client, methods, server, tasks
+from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
+from fedtrue.data.client_data import ClientData
+from fedtrue.engine.simulation import Simulation
 from fedtrue.runner.journal import Result
 from fedtrue.runner.train import train
+from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
 from fedtrue.version import __version__
 
-__all__ = ["Method", "Result", "Task", "__version__", "client", "fedopt", "server", "tasks", "train"]
+__all__ = [
+    "ClientData",
+    "Correction",
+    "Method",
+    "Result",
+    "Simulation",
+    "Task",
+    "__version__",
+    "client",
+    "fedopt",
+    "from_spec",
+    "methods",
+    "server",
+    "tasks",
+    "train",
+]

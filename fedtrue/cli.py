@@ -1,12 +1,9 @@
 """The command line. Thin: it parses, calls, prints."""
 
 import argparse
-import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +11,9 @@ from typing import Any, NoReturn
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
 from fedtrue.version import __version__
+
+
+OFTEN_USED = ("client", "client_rate", "server", "server_rate", "correction", "rounds", "seed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,26 +156,28 @@ def _imported(function: str) -> Callable[..., Any]:
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """A flag a field of RunConfig, named after it; the parts have short flags, all else goes through --set."""
-    from fedtrue.runner.config import NOT_FLAGS, RunConfig, parse_value
+    """A flag per setting of a run, named after it, and per everyday option of the method; all else is for --set."""
+    from fedtrue.runner.settings import METHOD_FLAGS, parse_value, run_settings
 
-    helps = _field_comments(RunConfig)
-    everyday = parser.add_argument_group("what people change every day")
-    everyday.add_argument("--client", metavar="NAME", help="client optimizer (default adagrad)")
-    everyday.add_argument("--client-rate", type=float, metavar="η", help="its learning rate (default: the task's best)")
-    everyday.add_argument("--server", metavar="NAME", help="server optimizer (default sgd)")
-    everyday.add_argument("--server-rate", type=float, metavar="α", help="its learning rate (default: the task's best)")
+    often = parser.add_argument_group("often used")
     more = parser.add_argument_group("settings")
-    for entry in fields(RunConfig):
-        if entry.name not in NOT_FLAGS:
-            flag = "--" + entry.name.replace("_", "-")
-            default = "" if entry.default in (None, False, MISSING) else f" (default {entry.default})"
-            group = everyday if entry.name in ("correction", "rounds", "seed") else more
-            takes: Any = {"type": parse_value, "metavar": "…"}
-            if entry.default is False:
-                takes = {"action": "store_const", "const": True}
-            group.add_argument(flag, help=helps.get(entry.name, "") + default, **takes)
+    often.add_argument("--method", metavar="NAME", help="a named method (`fedtrue methods`; default fedopt)")
+    for name, (metavar, text) in METHOD_FLAGS.items():
+        group = often if name in OFTEN_USED else more
+        group.add_argument(_flag(name), type=parse_value, metavar=metavar, help=text)
+    for name, entry in run_settings().items():
+        group = often if name in OFTEN_USED else more
+        if entry.default is False:
+            group.add_argument(_flag(name), action="store_const", const=True, help=entry.metadata["help"])
+            continue
+        default = "" if entry.default is None else f" (default {entry.default})"
+        takes = {"type": parse_value, "metavar": entry.metadata["metavar"]}
+        group.add_argument(_flag(name), help=entry.metadata["help"] + default, **takes)
     _add_set(more)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _add_set(parser: Any) -> None:
@@ -185,12 +187,5 @@ def _add_set(parser: Any) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="any other setting, e.g. --set client.epsilon=1e-5 --set task_options.noise=0.1",
+        help="any other setting or option of the method, e.g. --set client.epsilon=1e-5 --set mu=0.1",
     )
-
-
-def _field_comments(config: type) -> dict[str, str]:
-    """The comment behind each field is its help: one definition, no drift."""
-    lines = inspect.getsource(config).splitlines()
-    found = (re.match(r"    (\w+): .*?(?:#\s*(.*))?$", line) for line in lines)
-    return {match[1]: match[2] or "" for match in found if match}

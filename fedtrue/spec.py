@@ -53,10 +53,11 @@ class Part:
         return hash((type(self), repr(self.spec)))
 
 
-def named(kind: str) -> Callable[[Callable[..., P]], Callable[..., P]]:
+def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Callable[..., P]]:
     """A factory of parts of this kind: registered under its own name, its parts carry their spec.
 
-    An argument that is called like a kind of part ("client", "trace") may be a part, a spec or a name.
+    An argument that is called like a kind of part ("client", "trace") may be a part, a spec or a name. With `defaults`
+    the spec has every option, else those that differ from their defaults.
     """
 
     def decorate(factory: Callable[..., P]) -> Callable[..., P]:
@@ -70,7 +71,9 @@ def named(kind: str) -> Callable[[Callable[..., P]], Callable[..., P]]:
                 if key in FACTORIES and value is not None:
                     bound.arguments[key] = from_spec(value, key)
             built = factory(*bound.args, **bound.kwargs)
-            return with_spec(built, made_spec(factory.__name__, bound.arguments))
+            usual = {} if defaults else {key: entry.default for key, entry in signature.parameters.items()}
+            told = {key: value for key, value in bound.arguments.items() if key not in usual or value is not usual[key]}
+            return with_spec(built, made_spec(factory.__name__, told))
 
         FACTORIES.setdefault(kind, {})[factory.__name__] = build
         return build

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, Move
-from fedtrue.algorithm.correction import Contribution, Correction
+from fedtrue.algorithm.correction import Correction, Sent
+from fedtrue.algorithm.server_optimizer import ServerOptimizer
 
 
 def select(which: Any, options: Sequence[Any]) -> Any:
@@ -37,12 +37,15 @@ def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOp
         steps, memories = zip(*(option.move.step(vector, p, state, memory) for option, state, memory in entries))
         return select(which, steps), memories
 
+    def preconditioner(states: Any, g: Any) -> Any:
+        return select(which, [option.preconditioner(state, g) for option, state in zip(options, states)])
+
     return ClientOptimizer(
-        " or ".join(option.name for option in options),
         lambda round_index: _number(which, [option.learning_rate(round_index) for option in options]),
         lambda params, client: tuple(option.init(params, client) for option in options),
         precondition,
-        Move(lambda params: tuple(option.move.rest(params) for option in options), step),
+        preconditioner,
+        Move(lambda params: tuple(option.move.init(params) for option in options), step),
         _number(which, [option.beta1 for option in options]),
     )
 
@@ -52,19 +55,19 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
     if len(options) == 1:
         return options[0]
 
-    def send(pseudo_gradient: Any, n: Any) -> Contribution:
+    def send(pseudo_gradient: Any, n: Any) -> Sent:
         sent = [option.send(pseudo_gradient, n) for option in options]
         names = {name: parts[name] for parts in sent for name in parts}
         nothing = {name: jax.tree.map(jnp.zeros_like, part) for name, part in names.items()}
         return {name: select(which, [parts.get(name, nothing[name]) for parts in sent]) for name in names}
 
-    def receive(mean: Contribution) -> Any:
+    def receive(mean: Sent) -> Any:
         return select(which, [option.receive(mean) for option in options])
 
     return Correction(any(option.needs_trace for option in options), send, receive)
 
 
-def server_optimizer(which: Any, options: Sequence[optax.GradientTransformation]) -> optax.GradientTransformation:
+def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:
     """Its state is that of all options, side by side."""
     if len(options) == 1:
         return options[0]
@@ -73,7 +76,7 @@ def server_optimizer(which: Any, options: Sequence[optax.GradientTransformation]
         stepped = [option.update(pseudo_gradient, state, params) for option, state in zip(options, states)]
         return select(which, [updates for updates, _ in stepped]), tuple(state for _, state in stepped)
 
-    return optax.GradientTransformation(lambda params: tuple(option.init(params) for option in options), update)
+    return ServerOptimizer(lambda params: tuple(option.init(params) for option in options), update)
 
 
 def _number(which: Any, options: Sequence[Any]) -> Any:

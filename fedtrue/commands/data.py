@@ -18,7 +18,8 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.data.download import download
 from fedtrue.data.locations import PUBLISHED, data_root, places, size_text
 from fedtrue.names import look_up
-from fedtrue.runner.config import RunConfig, check_names
+from fedtrue.runner.build import load_task
+from fedtrue.runner.settings import RunConfig, check_names
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
@@ -123,7 +124,7 @@ def show(options: Namespace) -> Answer:
     """Statistics of every split, and a few examples."""
     config = apply_settings(RunConfig(options.name), options.settings)
     check_names(config)
-    task = config.load_task()
+    task = load_task(config)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
     statistics = {name: asdict(data.statistics()) for name, data in splits.items() if data is not None}
     examples = [_example(task.train, i) for i in range(min(options.examples, len(task.train)))]

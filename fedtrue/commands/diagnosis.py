@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.progress import track
 
 from fedtrue.commands.answer import Answer, printed, table
-from fedtrue.runner.diagnosis import Diagnosis, Verdict, judge, measure
+from fedtrue.diagnose import Diagnosis, Verdict, judge
+from fedtrue.runner.diagnose_run import diagnose_run
+from fedtrue.runner.records import read_summary
+from fedtrue.spec import part_name, part_options
 
 MEANINGS = {
     "weighting": "client weights that are not the task's",
@@ -25,19 +28,19 @@ SHOWN = 1e-4  # of the truth; less is nothing to a reader, and --json has it
 
 
 def diagnose(options: Namespace) -> Answer:
-    diagnosis = measure(options.run, options.clients, options.orders, _progress)
-    verdict = judge(diagnosis)
-    return Answer(document(diagnosis, verdict), printed(*_shown(diagnosis, verdict)))
+    diagnosis = diagnose_run(options.run, clients=options.clients, orders=options.orders, progress=_progress)
+    verdict, finished = judge(diagnosis), read_summary(options.run) is not None
+    return Answer(document(diagnosis, verdict, finished), printed(*_shown(diagnosis, verdict, finished)))
 
 
-def document(diagnosis: Diagnosis, verdict: Verdict) -> dict[str, Any]:
+def document(diagnosis: Diagnosis, verdict: Verdict, finished: bool) -> dict[str, Any]:
     """All numbers, and the sentence; what is not defined is null."""
     numbers, weights = diagnosis.numbers, diagnosis.client_weights
     return {
-        "task": diagnosis.config.task,
-        "method": diagnosis.config.name(),
+        "task": diagnosis.task,
+        "method": method_name(diagnosis),
         "round": diagnosis.round,
-        "finished": diagnosis.finished,
+        "finished": finished,
         "clients": {"looked_at": numbers.clients, "federation": diagnosis.federation, "dropped": numbers.dropped},
         "cohort": diagnosis.cohort,
         "orders": diagnosis.orders,
@@ -65,6 +68,13 @@ def document(diagnosis: Diagnosis, verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def method_name(diagnosis: Diagnosis) -> str:
+    """In a few words."""
+    options = part_options(diagnosis.method)
+    parts = [part_name(options[kind]) for kind in ("client", "correction") if kind in options]
+    return f"{part_name(diagnosis.method)}, {' + '.join(parts)}" if parts else part_name(diagnosis.method)
+
+
 def spread(weights: np.ndarray) -> dict[str, float]:
     """How the implicit weights lie about their mean."""
     names = ("min", "p10", "median", "p90", "max")
@@ -72,11 +82,11 @@ def spread(weights: np.ndarray) -> dict[str, float]:
     return {"mean": float(weights.mean()), **dict(zip(names, quantiles.tolist()))}
 
 
-def _shown(diagnosis: Diagnosis, verdict: Verdict) -> list[Any]:
+def _shown(diagnosis: Diagnosis, verdict: Verdict, finished: bool) -> list[Any]:
     numbers, n = diagnosis.numbers, spread(diagnosis.client_weights)
     error = f" ± {numbers.gradient_standard_error:.3g}" if numbers.clients < diagnosis.federation else ""
     cosine = "0 but for rounding" if numbers.cosine is None else f"cosine with the truth {numbers.cosine:.3f}"
-    state = "" if diagnosis.finished else ", not finished"
+    state = "" if finished else ", not finished"
     facts = [
         ["true gradient", f"{numbers.gradient_norm:.4g}{error} (clients' own: {numbers.client_gradient_norm:.4g})"],
         ["expected pseudo-gradient", f"{numbers.pseudo_gradient_norm:.4g}, {cosine}"],
@@ -90,7 +100,7 @@ def _shown(diagnosis: Diagnosis, verdict: Verdict) -> list[Any]:
         f", {numbers.dropped} more diverged" if numbers.dropped else ""
     )
     return [
-        table(f"{diagnosis.config.task}: {diagnosis.config.name()}, round {diagnosis.round}{state}", ["", seen], facts),
+        table(f"{diagnosis.task}: {method_name(diagnosis)}, round {diagnosis.round}{state}", ["", seen], facts),
         table("What moves the server", ["", "size", "along the truth"], rows),
         verdict.sentence,
     ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printed, table
 from fedtrue.report import figure_1, figure_4
 from fedtrue.report.table_formats import markdown
@@ -32,7 +32,7 @@ def contraction(options: Namespace) -> Answer:
 
 
 def _measured(options: Namespace) -> Any:
-    steps = STEPS if options.steps is None else whole("--steps", options.steps, low=1)
+    steps = STEPS if options.steps is None else check_int("--steps", options.steps, low=1)
     return figure_4.measure(figure_4.in_one_hand() if options.in_one_hand else figure_4.writers(), steps)
 
 

@@ -5,8 +5,10 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from fedtrue.algorithm import client_optimizer, correction, method, methods, sampling, server_optimizer, trace
+from fedtrue.algorithm.client_update import CLIENT_STATES
+from fedtrue.algorithm.methods import METHODS
 from fedtrue.commands.answer import Answer, printed, table
+from fedtrue.spec import FACTORIES
 from fedtrue.tasks.registry import TASKS
 
 
@@ -17,16 +19,10 @@ def list_tasks(options: Namespace) -> Answer:
 
 
 def list_methods(options: Namespace) -> Answer:
-    named = [{"name": name, "summary": _first_line(factory)} for name, factory in methods.METHODS.items()]
-    parts: dict[str, Mapping[str, Any]] = {
-        "--client": client_optimizer.CLIENT_OPTIMIZERS,
-        "--server": server_optimizer.SERVER_OPTIMIZERS,
-        "--correction": correction.CORRECTIONS,
-        "--trace": trace.TRACES,
-        "--client-state": method.CLIENT_STATES,
-        "--sampling": sampling.SAMPLINGS,
-        "--weighting": method.WEIGHTINGS,
-    }
+    named = [{"name": name, "summary": _first_line(factory)} for name, factory in METHODS.items()]
+    kinds = ("client", "server", "correction", "trace", "sampling", "weighting")
+    parts: dict[str, Mapping[str, Any]] = {f"--{kind}": FACTORIES[kind] for kind in kinds}
+    parts["--client-state"] = CLIENT_STATES
     rows = [[flag, name, _first_line(part)] for flag, choices in parts.items() for name, part in choices.items()]
     return Answer(
         named,

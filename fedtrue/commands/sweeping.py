@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printed, table
 from fedtrue.commands.training import speaker
 from fedtrue.runner.records import LAST, Line, read_summary
 from fedtrue.runner.stop import Stop
-from fedtrue.runner.sweep import Cell
-from fedtrue.runner.sweeping import prepare, run_groups
+from fedtrue.runner.sweep.cells import Cell
+from fedtrue.runner.sweep.run import prepare, run_groups
 from fedtrue.runner.train import train_metrics
 
 ROWS = 40  # of the live table; a longer one would leave the screen
@@ -30,12 +30,12 @@ def sweep(options: Namespace) -> Answer:
 def run(file: Path, out: Path, options: Namespace) -> Answer:
     say = speaker(options.json)
     if options.at_once is not None:
-        whole("--at-once", options.at_once, low=1)
+        check_int("--at-once", options.at_once, low=1)
     cells, groups = prepare(file, out, options.cells)
     live = LiveCells(cells, out)
     with Stop() as stop, live if not options.json else nullcontext():
         if options.on == "ray":
-            from fedtrue.runner.ray_cluster import run_on_ray
+            from fedtrue.runner.sweep.ray_cluster import run_on_ray
 
             run_on_ray(groups, out, options.at_once, options.address, stop, live.finished, say)
         else:

@@ -3,7 +3,6 @@
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,23 @@ from rich.console import Console
 
 from fedtrue.commands.answer import Answer, RoundsBar, printed, table
 from fedtrue.runner import folder
-from fedtrue.runner.config import NOT_FLAGS, RunConfig, change, check_names, parse_value, read_toml, set_one
+from fedtrue.runner.build import build_method, load_task, simulation_arguments
+from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Result
 from fedtrue.runner.records import CONFIG, SWEEP, read_summary
+from fedtrue.runner.resolve import resolved
+from fedtrue.runner.settings import (
+    METHOD_FLAGS,
+    RunConfig,
+    change,
+    check_names,
+    parse_value,
+    read_toml,
+    run_settings,
+    set_one,
+)
 from fedtrue.runner.stop import Stop
-from fedtrue.runner.train import train
+from fedtrue.runner.train import Files, train_run
 from fedtrue.tasks.task import Task
 
 
@@ -42,26 +53,24 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     if out and not resume and folder.is_run_folder(out):
         with folder.RunLock(out):  # whoever is writing it is named
             folder.check_new(out)
-    task = config.load_task()
-    method = config.build_method(task)
-    config = config.resolved(task)
+    task = load_task(config)
+    method = build_method(config, task)
+    config = resolved(config, task)
     rounds = config.rounds or 0
     say = speaker(quiet)
     if task.source:
         say(f"data: {task.source}")
     began = time.perf_counter()
     with RoundsBar(rounds) as bar, Stop() as stop:
-        result = train(
+        result = train_run(
             task,
             method,
-            rounds=rounds,
-            **config.training(task),
-            out=out,
-            resume=resume,
-            settings=config.settings(),
+            simulation_arguments(config, task),
+            HostSchedule(rounds, config.evaluate_every, config.checkpoint_every),
+            Files(out, resume, config.settings(), config.tensorboard) if out else None,
             stop=stop,
             progress=bar,
-            say=say if task.source or out else None,  # a problem made of a few numbers needs no word about memory
+            say=say if task.source or out else speaker(True),  # a problem of a few numbers needs no word about memory
         )
     found = outcome(task, result)
     found["seconds"] = time.perf_counter() - began
@@ -97,12 +106,9 @@ def outcome(task: Task, result: Result) -> dict[str, Any]:
 def config_from(options: Namespace) -> RunConfig:
     """The run a command line asks for: a TOML file or a task's name, changed by the flags."""
     config = read_toml(Path(options.task)) if options.task.endswith(".toml") else RunConfig(options.task)
-    flags = {f.name: getattr(options, f.name) for f in fields(RunConfig) if f.name not in NOT_FLAGS}
-    config = change(config, {key: value for key, value in flags.items() if value is not None}, "command line")
-    for part in ("client", "server"):
-        name, rate = getattr(options, part), getattr(options, f"{part}_rate")
-        chosen = ({"name": name} if name else {}) | ({"learning_rate": rate} if rate is not None else {})
-        config = change(config, {part: chosen}, "command line")
+    flags = {name: getattr(options, name) for name in ("method", *METHOD_FLAGS, *run_settings())}
+    given = {name: value for name, value in flags.items() if value is not None}
+    config = change(config, given, "command line")
     return apply_settings(config, options.settings)
 
 

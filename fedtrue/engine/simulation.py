@@ -23,7 +23,7 @@ from fedtrue.engine.round import (
     many_rounds,
     one_round,
 )
-from fedtrue.engine.store import HostMemory, from_device, to_device
+from fedtrue.engine.store import HostMemory, from_device, rows_of, to_device, with_rows
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
 from fedtrue.tasks.task import Task
@@ -181,8 +181,8 @@ class Simulation:
 
         mapped = jax.jit(self._over_cells(first_rows, (0, 0, None)))
         initial = jax.tree.map(jnp.copy, server)  # the state's own is given to the next round
-        axis = 0 if self.grid is None else 1
-        return HostMemory(len(self.federation), lambda clients: mapped(self.grid, initial, jnp.asarray(clients)), axis)
+        first = lambda clients: mapped(self.grid, initial, jnp.asarray(clients))
+        return HostMemory(len(self.federation), first, self._client_axis)
 
     def _placed(self, tree: Any) -> Any:
         """On every device from the start, as the program's results are: else the second dispatch compiles again."""
@@ -236,10 +236,23 @@ class Simulation:
             return [tree]
         return [jax.tree.map(operator.itemgetter(cell), tree) for cell in range(self.cells)]
 
-    def from_cells(self, states: Sequence[State]) -> State:
-        """The way back: the state that `run` takes, from one state per cell."""
-        stacked = states[0] if self.grid is None else jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-        return self._placed(jax.tree.map(jnp.asarray, stacked))
+    def on_host(self, state: State, clients: np.ndarray) -> State:
+        """The state as NumPy arrays, of the clients' memory only the rows of these clients."""
+        memory = rows_of(state.memory, clients, self._client_axis)
+        return jax.tree.map(np.asarray, State(state.server, memory))
+
+    def resumed(self, start: State, cells: Sequence[State], clients: np.ndarray) -> State:
+        """The state that `run` takes, from `start` and one state per cell with the rows of these clients."""
+        stacked = cells[0] if self.grid is None else jax.tree.map(lambda *leaves: np.stack(leaves), *cells)
+        memory = with_rows(start.memory, clients, stacked.memory, self._client_axis)
+        if isinstance(memory, HostMemory):
+            return State(self._placed(jax.tree.map(jnp.asarray, stacked.server)), memory)
+        return self._placed(jax.tree.map(jnp.asarray, State(stacked.server, memory)))
+
+    @property
+    def _client_axis(self) -> int:
+        """Of clients in their memory: runs that train together come first."""
+        return 0 if self.grid is None else 1
 
     @property
     def cells(self) -> int:

@@ -5,11 +5,14 @@ the rows of the clients of the next rounds travel to the device and back.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+ROWS_AT_ONCE = 512  # so that one compiled gather serves every checkpoint
 
 
 class HostMemory:
@@ -76,3 +79,39 @@ def to_device(memory: HostMemory, clients: np.ndarray, buffer_rows: int) -> tupl
 def from_device(memory: HostMemory, clients: np.ndarray, buffer: Any) -> None:
     """The way back, after the dispatch."""
     memory.write(clients, jax.tree.map(lambda leaf: _take(np.asarray(leaf), np.arange(len(clients)), memory.axis), buffer))
+
+
+def with_rows(memory: Any, clients: np.ndarray, rows: Any, axis: int = 0) -> Any:
+    """The memory with the rows of these clients replaced."""
+    if isinstance(memory, HostMemory):
+        memory.write(clients, rows)
+        return memory
+
+    def replaced(everyone: Any, own: Any) -> Any:
+        copied = np.array(everyone)
+        _put(copied, clients, own, axis)
+        return copied
+
+    return jax.tree.map(replaced, memory, rows)
+
+
+def rows_of(memory: Any, clients: np.ndarray, axis: int = 0) -> Any:
+    """These clients' rows, on the host; on a device they are gathered there, so that the rest stays where it is."""
+    if isinstance(memory, HostMemory):
+        return memory.read(clients)
+    blocks = [clients[i : i + ROWS_AT_ONCE] for i in range(0, len(clients), ROWS_AT_ONCE)]
+
+    def gathered(rows: Any) -> np.ndarray:
+        found = [_block(rows, block, axis) for block in blocks]
+        return np.concatenate(found, axis) if found else np.asarray(jnp.take(rows, clients, axis))
+
+    return jax.tree.map(gathered, memory)
+
+
+def _block(rows: Any, clients: np.ndarray, axis: int) -> np.ndarray:
+    padded = np.resize(clients, ROWS_AT_ONCE)
+    taken = np.asarray(_take_on_device(rows, padded, axis))
+    return taken[(np.s_[:],) * axis + (np.s_[: len(clients)],)]
+
+
+_take_on_device = jax.jit(partial(jnp.take, mode="clip"), static_argnums=2)

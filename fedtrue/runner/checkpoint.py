@@ -3,7 +3,7 @@
     checkpoints/00000040.safetensors   the arrays, by their path in the state, and whose memory they hold
     checkpoints/00000040.json          {"round": 40, "sha256": …}, written last
 
-Loading one never runs code. The last two are kept. Of a client memory (`inherit`) only the rows of clients that have
+Loading one never runs code. The last two are kept. Of the clients' memory only the rows of clients that have
 taken part are written, so a checkpoint grows with those and not with the federation.
 """
 
@@ -13,21 +13,18 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from fedtrue.engine.program import State
+from fedtrue.engine.round import State
 from fedtrue.files import write_atomically
 
 KEPT = 2
 CLIENTS = "clients"  # the array of those whose memory is there; all others are below `server` or `memory`
-ROWS_AT_ONCE = 512  # so that one compiled gather serves every checkpoint
 
 
 class Checkpoint(NamedTuple):
@@ -44,25 +41,6 @@ def by_path(tree: Any) -> dict[str, np.ndarray]:
     return {
         jax.tree_util.keystr(path, simple=True, separator="/") or "params": np.asarray(leaf) for path, leaf in leaves
     }
-
-
-def rows_of(memory: Any, clients: np.ndarray, axis: int = 0) -> Any:
-    """These clients' rows, on the host; they are gathered on the device, so the rest of the memory stays there."""
-    blocks = [clients[i : i + ROWS_AT_ONCE] for i in range(0, len(clients), ROWS_AT_ONCE)]
-
-    def gathered(rows: Any) -> np.ndarray:
-        return np.concatenate([_block(rows, block, axis) for block in blocks], axis)
-
-    return jax.tree.map(gathered, memory)
-
-
-def _block(rows: Any, clients: np.ndarray, axis: int) -> np.ndarray:
-    padded = np.resize(clients, ROWS_AT_ONCE)
-    taken = np.asarray(_take(rows, padded, axis))
-    return taken[(np.s_[:],) * axis + (np.s_[: len(clients)],)]
-
-
-_take = jax.jit(partial(jnp.take, mode="clip"), static_argnums=2)
 
 
 def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
@@ -84,7 +62,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def newest_of_all(folders: Sequence[Path], say: Callable[[str], None], recorded: float = math.inf) -> list[Checkpoint]:
-    """One a folder, of the newest round of which all have a whole one; [] if there is none.
+    """One per folder, of the newest round of which all have a whole one; [] if there is none.
 
     Of each newer round that cannot be used, `say` hears one line. `recorded`: how many rounds the records have.
     """
@@ -100,28 +78,32 @@ def newest_of_all(folders: Sequence[Path], say: Callable[[str], None], recorded:
     return []
 
 
-def restored(checkpoint: Checkpoint, start: State) -> State:
-    """`start`, a run's state before round 0, brought to where the checkpoint was taken."""
-    arrays, clients = checkpoint.arrays, checkpoint.clients
+def restored(checkpoint: Checkpoint, like: State) -> State:
+    """The state where the checkpoint was taken; `like` has its shapes, with the memory of the checkpoint's clients."""
+    arrays = checkpoint.arrays
     elsewhere = f"the checkpoint of round {checkpoint.round} belongs to another method or task"
-    if unknown := set(arrays) ^ set(by_path(start)):
+    if unknown := set(arrays) ^ set(by_path(like)):
         raise ValueError(f"{elsewhere}: one has {min(unknown)!r}, the other has not")
 
-    def leaf(path: Any, first: Any) -> np.ndarray:
+    def leaf(path: Any, wanted: Any) -> np.ndarray:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        found, first = arrays[name], np.asarray(first)
-        wanted = (len(clients), *first.shape[1:]) if name.startswith("memory") else first.shape
-        if (found.shape, found.dtype) != (wanted, first.dtype):
-            raise ValueError(f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {first.dtype} {wanted}")
-        if not name.startswith("memory"):
-            return found
-        if len(clients) and clients.max() >= len(first):
-            raise ValueError(f"{elsewhere}: it has a client {clients.max()}, the task {len(first)} clients")
-        everyone = np.array(first)
-        everyone[clients] = found
-        return everyone
+        found, wanted = arrays[name], np.asarray(wanted)
+        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise ValueError(
+                f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {wanted.dtype} {wanted.shape}"
+            )
+        return found
 
-    return jax.tree_util.tree_map_with_path(leaf, start)
+    return jax.tree_util.tree_map_with_path(leaf, like)
+
+
+def check_clients(checkpoint: Checkpoint, clients: int) -> None:
+    """Refuses the checkpoint of a federation with more clients."""
+    if len(checkpoint.clients) and checkpoint.clients.max() >= clients:
+        raise ValueError(
+            f"the checkpoint of round {checkpoint.round} belongs to another method or task: "
+            f"it has a client {checkpoint.clients.max()}, the task {clients} clients"
+        )
 
 
 def rounds_saved(folder: Path) -> list[int]:

@@ -11,6 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,22 +26,57 @@ from filelock import FileLock, Timeout
 from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG
 from fedtrue.runner.summary import as_table
-from fedtrue.runner.toml import to_toml
+from fedtrue.runner.toml import read, to_toml
 from fedtrue.tasks.metric import Metric
 from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
+MAY_CHANGE = ("rounds", "lanes", "label", "paper", "checkpoint_every", "tensorboard")  # when a run goes on
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
-def make(path: Path, settings: Mapping[str, Any], metric_kinds: Mapping[str, Metric] = MappingProxyType({})) -> None:
-    """A new run folder; one that holds a run already is left alone. `metric_kinds`: as the task declares them."""
+def make(
+    path: Path,
+    settings: Mapping[str, Any],
+    metric_kinds: Mapping[str, Metric] = MappingProxyType({}),
+    data: str | None = None,
+) -> None:
+    """A new run folder; one that holds a run already is left alone.
+
+    `metric_kinds`: as the task declares them; `data`: the fingerprint of the train data.
+    """
     check_new(path)
     path.mkdir(parents=True, exist_ok=True)
-    found = {**origin(), "metrics": as_table(metric_kinds)}
-    write_atomically(path / CONFIG, to_toml({**settings, "origin": found}).encode(errors="replace"))
+    _write_config(path, settings, {**origin(), "data": data, "metrics": as_table(metric_kinds)})
+
+
+def _write_config(path: Path, settings: Mapping[str, Any], where_from: Mapping[str, Any]) -> None:
+    write_atomically(path / CONFIG, to_toml({**settings, "origin": where_from}).encode(errors="replace"))
+
+
+def check_same(path: Path, settings: Mapping[str, Any], data: str) -> None:
+    """Refuses to go on with a run under other settings or on other data; its rounds may grow, and are then recorded."""
+    recorded = read(path / CONFIG, "a run folder")
+    where_from = recorded.pop("origin", {})
+    wanted = tomllib.loads(to_toml(settings))
+    differ = [
+        f"{key} was {_shown(recorded.get(key))}, is {_shown(wanted.get(key))}"
+        for key in dict.fromkeys([*recorded, *wanted])
+        if key not in MAY_CHANGE and recorded.get(key) != wanted.get(key)
+    ]
+    if where_from.get("data") not in (None, data):
+        differ.append("the train data is not the same")
+    if differ:
+        raise ValueError(f"{path} holds another run ({'; '.join(differ)}): give another out, or the settings it has")
+    if recorded.get("rounds") != wanted.get("rounds"):
+        _write_config(path, {**recorded, "rounds": wanted["rounds"]}, where_from)
+
+
+def _shown(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def check_new(path: Path) -> None:

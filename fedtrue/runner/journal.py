@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from fedtrue.engine.capacity import MessageBytes
-from fedtrue.engine.program import RoundInfo, State
+from fedtrue.engine.round import RoundInfo, State
 from fedtrue.files import write_atomically
 from fedtrue.runner import checkpoint, records
 from fedtrue.runner.checkpoint import Checkpoint
@@ -55,9 +55,9 @@ class Journal:
         self._appender: records.Appender | None = None
         self._events: Events | None = None
 
-    def restored(self, found: Checkpoint, start: State) -> State:
-        """The run's state there; `start` is what it began with."""
-        return checkpoint.restored(found, start)
+    def restored(self, found: Checkpoint, like: State) -> State:
+        """The run's state there; `like` has its shapes."""
+        return checkpoint.restored(found, like)
 
     def open(self, found: Checkpoint | None) -> None:
         """From here on lines are written; those beyond the checkpoint will come again, and are cut off."""
@@ -72,7 +72,7 @@ class Journal:
     def record(self, info: RoundInfo, seconds: float, evaluated: Mapping[str, Evaluation]) -> Sequence[Line]:
         """The rounds of one dispatch, and what the model was worth after the last of them; nothing once given up."""
         self.done += len(info.clients)
-        self._seen[info.cohort] = True
+        self._seen[info.cohort[info.cohort >= 0]] = True
         if self.given_up:
             return []
         lines = lines_of(info, len(self.lines), seconds, self._message)
@@ -150,22 +150,26 @@ def _until_given_up(lines: list[Line], skipped: int) -> list[Line]:
 
 
 def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes) -> list[Line]:
-    """One line a round; a round's seconds are its part of the dispatch's."""
-    rounds, cohort = info.cohort.shape
+    """One line per round; a round's seconds are its part of the dispatch's."""
+    rounds = len(info.cohort)
     columns = {
         "round": np.arange(first, first + rounds),
-        **means(info.sums),
+        **means(info.metric_sums),
         "clients": info.clients,
         "dropped": info.dropped,
         "cohort": info.cohort,
-        "steps": info.steps.sum(axis=1),
+        "steps": info.steps,
         "pseudo_gradient_norm": info.pseudo_gradient_norm,
         "idle_steps": info.idle_steps,
-        "bytes_up": np.full(rounds, cohort * message.up),
-        "bytes_down": np.full(rounds, cohort * message.down),
+        "bytes_up": info.participants.astype(np.int64) @ np.asarray(message.up),
+        "bytes_down": info.participants.astype(np.int64) @ np.asarray(message.down),
         "seconds": np.full(rounds, seconds / rounds),
     }
-    return [dict(zip(columns, row)) for row in zip(*(values.tolist() for values in columns.values()))]
+    rows = zip(*(values.tolist() for values in columns.values()))
+    lines = [dict(zip(columns, row)) for row in rows]
+    for line in lines:
+        line["cohort"] = [client for client in line["cohort"] if client >= 0]
+    return lines
 
 
 def _evaluations(lines: Sequence[Line]) -> list[dict[str, Any]]:

@@ -15,15 +15,18 @@ from fedtrue.data.locations import find
 from fedtrue.data.partition import dirichlet
 from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
 from fedtrue.tasks.task import Task, split_validation_clients
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 CLASSES = 10
 BINARY, JPEG = "cifar-10-binary.tar.gz", "cifar10-jpeg.tar.xz"
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def cifar10(
     *,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     model: str = "cnn",
     clients: int = 100,
     alpha: float = 0.5,
@@ -45,7 +48,7 @@ def cifar10(
         name="cifar10",
         model=model,
         classes=CLASSES,
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
         train=train,
         validation=held_apart,
         test=test,

@@ -13,6 +13,8 @@ from fedtrue.data.partition import pachinko
 from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
 from fedtrue.tasks.task import Task, split_validation_clients
 from fedtrue.tasks.tff_files import file_names, find_split
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 CLASSES = 100
 EXAMPLES_PER_CLIENT = 100
@@ -20,8 +22,9 @@ BINARY = "cifar-100-binary.tar.gz"
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def cifar100(
-    *, dtype: DTypeLike = jnp.float32, model: str = "resnet18", validation: float = 0.0, seed: int = 0
+    *, dtype: DTypeLike | None = None, model: str = "resnet18", validation: float = 0.0, seed: int = 0
 ) -> Task:
     """TFF's 500 train and 100 test clients, or the same allocation drawn by `seed` from CIFAR-100's binary version.
 
@@ -39,7 +42,7 @@ def cifar100(
         name="cifar100",
         model=model,
         classes=CLASSES,
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
         train=train,
         validation=held_apart,
         test=test,

@@ -10,10 +10,13 @@ from fedtrue.data.locations import find
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task
 from fedtrue.tasks.texts import Parts, TextSource
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 FILE = "descriptions.jsonl.xz"
 
 
+@named("task", defaults=False)
 def descriptions(
     *,
     path: str | Path | None = None,
@@ -23,7 +26,7 @@ def descriptions(
     validation: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
 ) -> Task:
     """A package's tags from the first `longest` words of its title and description; those without a tag are left out.
 
@@ -37,6 +40,6 @@ def descriptions(
         words=words,
         tags=tags,
         longest=longest,
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
         described_as="Debian package descriptions" if path is None else "descriptions",
     )

@@ -15,6 +15,8 @@ from fedtrue.models.linear import logistic_regression
 from fedtrue.names import look_up
 from fedtrue.tasks.image_classification import divided, image_task, labelled
 from fedtrue.tasks.task import Rates, Task, split_validation_clients
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 CLASSES, SIDE = 10, 28
 FILES = {  # split → images, labels, writers
@@ -31,9 +33,10 @@ LOGISTIC_RATES = {  # of the writers; ours, by accuracy on a tenth of them kept 
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def mnist(
     *,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     model: str = "logistic",
     clients: int | None = None,
     alpha: float = 0.5,
@@ -47,8 +50,8 @@ def mnist(
     tune on, before any dealing.
     """
     models = {
-        "logistic": (logistic_regression(SIDE * SIDE, CLASSES, dtype), (SIDE * SIDE,)),
-        "cnn": (small_cnn(CLASSES, (SIDE, SIDE, 1), dtype), (SIDE, SIDE, 1)),
+        "logistic": (logistic_regression(SIDE * SIDE, CLASSES, compute_dtype(dtype)), (SIDE * SIDE,)),
+        "cnn": (small_cnn(CLASSES, (SIDE, SIDE, 1), compute_dtype(dtype)), (SIDE, SIDE, 1)),
     }
     network, shape = look_up("model", models, model)
     train, held_apart = split_validation_clients(_writers("train"), validation)

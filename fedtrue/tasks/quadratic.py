@@ -10,6 +10,7 @@ import numpy as np
 
 from fedtrue.data.client_data import ClientData
 from fedtrue.tasks.task import Rates, Task
+from fedtrue.spec import named
 
 FIGURE_1 = {"hessians": [[1.0, 30.0], [20.0, 1.0]], "minima": [[2.0, 1.0], [-1.0, -2.0]]}
 
@@ -32,6 +33,7 @@ class Quadratic(Task):
         return np.linalg.solve(total, np.einsum("i,ijk,ik->j", w, self.hessians, self.minima))
 
 
+@named("task", defaults=False)
 def quadratic(
     hessians: Any = None,
     minima: Any = None,

@@ -20,6 +20,8 @@ from fedtrue.tasks.next_token import next_token_task
 from fedtrue.tasks.paper_rates import SHAKESPEARE
 from fedtrue.tasks.task import Task, split_validation_within
 from fedtrue.tasks.tff_files import Split, find_split
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 # In the order of TFF's own Shakespeare task, so that ids agree with the reference's.
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
@@ -31,8 +33,9 @@ VERSION = 1  # of the conversion: raised when the same file gives other rows
 TEST_PART = 0.2  # of a role's speeches in the plays, its last
 
 
+@named("task", defaults=False)
 def shakespeare(
-    *, dtype: DTypeLike = jnp.float32, validation: float = 0.0, embedding: int = 8, hidden: int = 256
+    *, dtype: DTypeLike | None = None, validation: float = 0.0, embedding: int = 8, hidden: int = 256
 ) -> Task:
     """715 roles of TFF's Shakespeare, or 1,121 of the plays on PyPI; `Task.source` says which.
 
@@ -43,7 +46,7 @@ def shakespeare(
     train, held_apart = split_validation_within(train, validation)
     return next_token_task(
         name="shakespeare",
-        model=language_model(VOCABULARY, embedding, hidden, layers=2, dtype=dtype),
+        model=language_model(VOCABULARY, embedding, hidden, layers=2, dtype=compute_dtype(dtype)),
         maskings={"accuracy": ()},
         train=train,
         validation=held_apart,

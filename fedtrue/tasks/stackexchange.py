@@ -20,12 +20,15 @@ from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.texts import Parts, TextSource, sentences_of, shortfall
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words of a sentence, sentences of a train user: the paper's
 ALL_SITES = "posts_by_user.json.xz"
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def stackexchange(
     *,
     kind: str = "words",
@@ -37,7 +40,7 @@ def stackexchange(
     validation: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     embedding: int = 96,
     hidden: int = 670,
     projection: int = 96,
@@ -51,9 +54,9 @@ def stackexchange(
     """
     sizes = {"embedding": embedding, "hidden": hidden, "projection": projection}
     kinds = {
-        "words": lambda origin: _words_task(origin, words, dtype, sizes),
+        "words": lambda origin: _words_task(origin, words, compute_dtype(dtype), sizes),
         "tags": lambda origin: tagged_text_task(
-            origin, words=words, tags=tags, longest=longest, dtype=dtype, described_as="Stack Exchange dump"
+            origin, words=words, tags=tags, longest=longest, dtype=compute_dtype(dtype), described_as="Stack Exchange dump"
         ),
     }
     make = look_up("kind", kinds, kind)

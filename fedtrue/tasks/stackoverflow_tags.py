@@ -15,13 +15,16 @@ from fedtrue.tasks.stackoverflow_words import HDF5_NAMES, WORD_COUNTS
 from fedtrue.tasks.tag_prediction import index, known, schema, tag_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.tff_files import Split, find_split, first_of_each
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 TAG_COUNTS = ("stackoverflow.tag_count", "stackoverflow.tag_count.tar.bz2")
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def stackoverflow_tags(
-    *, dtype: DTypeLike = jnp.float32, words: int = 10_000, tags: int = 500, examples_per_client: int = 1000
+    *, dtype: DTypeLike | None = None, words: int = 10_000, tags: int = 500, examples_per_client: int = 1000
 ) -> Task:
     """Train on the first `examples_per_client` posts of each train user; held-out users validate, test users test.
 
@@ -55,7 +58,7 @@ def stackoverflow_tags(
         recommended=STACKOVERFLOW_TAGS,
         source=f"TFF's Stack Overflow, the paper's own data ({splits['train'].path.name}, {words_path.name}, "
         f"{tags_path.name})",
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
     )
 
 

@@ -16,6 +16,8 @@ from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.tff_files import Split, find_split, first_of_each
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 HDF5_NAMES = {  # the split's name in the SQLite file → its HDF5 file
     "train": "stackoverflow_train.h5",
@@ -26,9 +28,10 @@ WORD_COUNTS = ("stackoverflow.word_count", "stackoverflow.word_count.tar.bz2")
 VERSION = 1  # of the conversion: raised when the same file gives other rows
 
 
+@named("task", defaults=False)
 def stackoverflow_words(
     *,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     vocabulary: int = 10_000,
     length: int = 20,
     examples_per_client: int = 128,
@@ -68,7 +71,7 @@ def stackoverflow_words(
         embedding=embedding,
         hidden=hidden,
         projection=projection,
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
     )
 
 

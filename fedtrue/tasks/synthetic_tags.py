@@ -11,15 +11,18 @@ from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
 from fedtrue.tasks.tag_prediction import tag_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 ABOUT_A_TAG = 0.5  # of the words belong to one of the text's tags: what a model can learn
 MEAN_WORDS, MOST_WORDS = 21, 120  # a sentence and the title
 MOST_TAGS = 5
 
 
+@named("task", defaults=False)
 def synthetic_tags(
     *,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     clients: int = 1000,
     words: int = 10_000,
     tags: int = 500,
@@ -41,7 +44,7 @@ def synthetic_tags(
         rounds=1500,
         recommended=STACKOVERFLOW_TAGS,
         source=f"made up from seed {seed}: Zipf-distributed words and tags, {topics} topics; not real text",
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
     )
 
 

@@ -12,15 +12,18 @@ from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 
 ON_TOPIC = 0.5  # of the words are about the example's topic,
 FOLLOWING = 0.4  # and so many are the fixed successor of the word before them: what a model can learn
 MEAN_WORDS = 13
 
 
+@named("task", defaults=False)
 def synthetic_words(
     *,
-    dtype: DTypeLike = jnp.float32,
+    dtype: DTypeLike | None = None,
     clients: int = 1000,
     vocabulary: int = 10_000,
     length: int = 20,
@@ -50,7 +53,7 @@ def synthetic_words(
         embedding=embedding,
         hidden=hidden,
         projection=projection,
-        dtype=dtype,
+        dtype=compute_dtype(dtype),
     )
 
 

@@ -58,6 +58,7 @@ class Task:
     float64: bool = False
     source: str = ""  # one line: which data this is
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
+    spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: made by hand
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:

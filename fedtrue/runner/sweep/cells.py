@@ -31,14 +31,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.checks import check_int
 from fedtrue.names import look_up, suggestion
 from fedtrue.runner import toml
-from fedtrue.runner.config import RunConfig, check_names, from_table, set_one
+from fedtrue.runner.settings import RunConfig, check_names, from_table, set_one
 
 WAYS = ("product", "zip", "random", "cells")
 UNSEEN = ("label", "paper")  # in the names of cells
-PARTS = ("client", "server", "correction")  # unseen too where a label names them
+PARTS = ("client", "server", "correction", "method")  # unseen too where a label names them
 NAME_LENGTH = 80
 
 Settings = dict[str, Any]  # dotted key → value
@@ -120,7 +120,7 @@ def _draws(drawn: Settings, where: str) -> list[Settings]:
     """`samples` draws of every key, each from a list or a distribution; `draw_seed` makes them the same every time."""
     if not drawn:
         return [{}]
-    samples = whole(f"{where}: sweep.random.samples", drawn.pop("samples", None), low=1)
+    samples = check_int(f"{where}: sweep.random.samples", drawn.pop("samples", None), low=1)
     generator = np.random.default_rng(drawn.pop("draw_seed", 0))
     return [{key: _draw(generator, key, how, where) for key, how in drawn.items()} for _ in range(samples)]
 

@@ -3,17 +3,17 @@
 import re
 import time
 
-from fedtrue.algorithm.checks import whole
+from fedtrue.algorithm.checks import check_int
 
 CHECKPOINT_EVERY = "60s"
 
 
-class Pauses:
+class HostSchedule:
     """Evaluation every so many rounds and after the last; checkpoints every so many rounds or, as "60s", seconds."""
 
     def __init__(self, rounds: int, evaluate_every: int | None = None, checkpoint_every: int | str = CHECKPOINT_EVERY):
-        self.rounds = whole("rounds", rounds)
-        self.evaluate_every = whole("evaluate_every", evaluate_every, low=1) if evaluate_every is not None else None
+        self.rounds = check_int("rounds", rounds)
+        self.evaluate_every = check_int("evaluate_every", evaluate_every, low=1) if evaluate_every is not None else None
         self.checkpoint_every, self.checkpoint_seconds = _rounds_or_seconds(checkpoint_every)
         self._saved = time.monotonic()
 
@@ -38,4 +38,4 @@ def _rounds_or_seconds(every: int | str) -> tuple[int | None, float | None]:
         if not (match := re.fullmatch(r"(\d+(?:\.\d+)?) ?s", every)):
             raise ValueError(f'checkpoint_every takes rounds (50) or seconds ("60s"), not {every!r}')
         return None, float(match[1])
-    return whole("checkpoint_every", every, low=1), None
+    return check_int("checkpoint_every", every, low=1), None

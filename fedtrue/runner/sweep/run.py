@@ -7,16 +7,18 @@ from typing import Any
 
 from fedtrue.files import write_atomically
 from fedtrue.runner import checkpoint
-from fedtrue.runner.config import RunConfig
-from fedtrue.runner.grid import program_of
+from fedtrue.runner.build import load_task
 from fedtrue.runner.records import SWEEP, read_summary
+from fedtrue.runner.resolve import resolved
+from fedtrue.runner.rounds import Say
+from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop, Stopped
-from fedtrue.runner.sweep import Cell, read_sweep
-from fedtrue.runner.together import Watch, train_together
-from fedtrue.runner.train import Say
+from fedtrue.runner.sweep.cells import Cell, read_sweep
+from fedtrue.runner.sweep.grid import program_of
+from fedtrue.runner.sweep.train_cells import Watch, train_cells
 from fedtrue.tasks.task import Task
 
-LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size")  # what a task is loaded with
+LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size", "evaluation_limit")  # what a task is loaded with
 
 Group = tuple[Task, list[Cell]]
 
@@ -39,7 +41,7 @@ def run_groups(found: Sequence[Group], out: Path, at_once: int | None, stop: Sto
     """Group after group, every cell to its end."""
     for task, group in found:
         try:
-            train_together(task, group, out, at_once, stop, watch, say)
+            train_cells(task, group, out, at_once, stop, watch, say)
         except Stopped as stopped:
             raise stopped.in_folder(out) from None
 
@@ -50,10 +52,9 @@ def groups(cells: Sequence[Cell], out: Path) -> list[Group]:
     found: dict[Any, Group] = {}
     for cell in (cell for cell in cells if read_summary(out / cell.name) is None):
         task = _loaded(cell.config, tasks)
-        cell.config.build_method(task)  # wrong numbers are said before anything is trained
-        resolved = Cell(cell.name, cell.config.resolved(task))
+        config = resolved(cell.config, task)  # wrong numbers are refused before anything is trained
         reached = checkpoint.rounds_saved(out / cell.name / "checkpoints")[-1:]
-        found.setdefault((program_of(resolved.config), *reached), (task, []))[1].append(resolved)
+        found.setdefault((program_of(config), *reached), (task, []))[1].append(Cell(cell.name, config))
     return list(found.values())
 
 
@@ -61,5 +62,5 @@ def _loaded(config: RunConfig, tasks: dict[str, Task]) -> Task:
     """Each task is loaded once."""
     key = repr([getattr(config, name) for name in LOADED])
     if key not in tasks:
-        tasks[key] = config.load_task()
+        tasks[key] = load_task(config)
     return tasks[key]

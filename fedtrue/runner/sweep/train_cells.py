@@ -9,18 +9,21 @@ import jax
 import numpy as np
 
 from fedtrue.engine.capacity import cells_at_once, message_bytes
-from fedtrue.engine.program import State
+from fedtrue.engine.round import State
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
-from fedtrue.runner import folder
+from fedtrue.runner.build import simulation_arguments
 from fedtrue.runner.checkpoint import Checkpoint
-from fedtrue.runner.grid import grid_of
+from fedtrue.runner.folder import RunLock
+from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal, Result
-from fedtrue.runner.pauses import Pauses
 from fedtrue.runner.records import Line
+from fedtrue.runner.rounds import Say, run_rounds
 from fedtrue.runner.stop import Stop
-from fedtrue.runner.sweep import Cell
-from fedtrue.runner.train import Say, run_rounds
+from fedtrue.runner.sweep.cells import Cell
+from fedtrue.runner.sweep.grid import grid_of
+from fedtrue.runner.train import Files, open_folder
+from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
 
 Watch = Callable[[str, Sequence[Line]], None]  # (cell's name, its lines so far)
@@ -34,11 +37,11 @@ class CellJournal(Journal):
     def save(self, state: State) -> None:
         super().save(self._own(state))
 
-    def restored(self, found: Checkpoint, start: State) -> State:
-        own = super().restored(found, self._own(start))
+    def restored(self, found: Checkpoint, like: State) -> State:
+        own = super().restored(found, self._own(like))
         if self.option is None:
             return own
-        everyone = list(start.server.optimizer)
+        everyone = list(like.server.optimizer)
         everyone[self.option] = own.server.optimizer
         return own._replace(server=own.server._replace(optimizer=tuple(everyone)))
 
@@ -48,14 +51,14 @@ class CellJournal(Journal):
         return state._replace(server=state.server._replace(optimizer=state.server.optimizer[self.option]))
 
 
-def train_together(
+def train_cells(
     task: Task, cells: Sequence[Cell], out: Path, at_once: int | None, stop: Stop, watch: Watch, say: Say
 ) -> list[Result]:
     """Cells that share a program, from where their folders stand to their last round: all at once, or in turn."""
     with float64(task.float64), ExitStack() as held:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
         journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
-        fitting = lambda: cells_at_once(grid.method_of(_rows(grid.values, 0)), task, first.cohort)
+        fitting = lambda: cells_at_once(task, grid.method_of(_rows(grid.values, 0)), first.cohort)
         most = min(at_once or fitting(), len(cells))
         results, simulation, begin = list[Result](), None, 0
         while begin < len(cells):
@@ -63,12 +66,12 @@ def train_together(
             values = _rows(grid.values, chunk)
             try:
                 if simulation is None or simulation.cells != len(cells[chunk]):
-                    simulation = Simulation(task, grid.method_of, grid=values, **first.simulation(task))
+                    simulation = Simulation(task, grid.method_of, grid=values, **simulation_arguments(first, task))
                     say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
                 simulation.grid = values  # of as many cells: no new compilation
-                pauses = Pauses(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
+                schedule = HostSchedule(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
                 after = _after(cells[chunk], journals[chunk], watch)
-                results += run_rounds(simulation, journals[chunk], pauses, stop, after, say)
+                results += run_rounds(simulation, journals[chunk], schedule, stop, after, say)
                 begin += most
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error) or most == 1:
@@ -81,10 +84,9 @@ def train_together(
 def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitStack) -> CellJournal:
     """The cell's folder, made if it is not there, and held until `held` lets go."""
     path = out / cell.name
-    held.enter_context(folder.RunLock(path))
-    if not folder.is_run_folder(path):
-        folder.make(path, cell.config.settings(), task.metric_kinds)
-    message = message_bytes(cell.config.build_method(task), task)
+    held.enter_context(RunLock(path))
+    open_folder(Files(path, True, cell.config.settings(), cell.config.tensorboard), task)
+    message = message_bytes(task, from_spec(cell.config.method))
     journal = CellJournal(path, len(task.train), message, cell.config.tensorboard, task.metric_kinds)
     journal.option = option
     return journal

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fedtrue.runner.records import SWEEP
+from fedtrue.runner.rounds import Say
 from fedtrue.runner.stop import Stop, Stopped
-from fedtrue.runner.sweep import read_sweep
-from fedtrue.runner.sweeping import Group, groups, run_groups
-from fedtrue.runner.train import Say
+from fedtrue.runner.sweep.cells import read_sweep
+from fedtrue.runner.sweep.run import Group, groups, run_groups
 
 RETRIES = 5  # of a group whose worker died
 LOOK = 1.0  # seconds between two looks at what has ended

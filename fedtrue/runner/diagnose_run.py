@@ -1,0 +1,92 @@
+"""Check a run for client-drift bias: its last checkpoint is opened and a round there is taken apart."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedtrue import diagnose
+from fedtrue.algorithm.method import Method
+from fedtrue.diagnose.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting
+from fedtrue.engine.simulation import Simulation
+from fedtrue.precision import float64
+from fedtrue.runner import checkpoint, folder
+from fedtrue.runner.build import build_method, load_task, steps_of_clients
+from fedtrue.runner.records import CONFIG
+from fedtrue.runner.settings import RunConfig, read_toml
+from fedtrue.runner.toml import read
+from fedtrue.tasks.task import Task
+
+
+def diagnose_run(
+    run: str | Path,
+    task: Task | None = None,
+    method: Method | None = None,
+    *,
+    clients: int = CLIENTS,
+    orders: int = ORDERS,
+    progress: Progress = lambda visited, count: visited,
+) -> Diagnosis:
+    """Takes a round at a run's last checkpoint apart.
+
+    Args:
+        run: the run folder.
+        task, method: those of the run, where its folder cannot rebuild them because they were written in Python.
+        clients: how many to look at, at least.
+        orders: batch orders to average over.
+        progress: wraps the iteration over clients, for a progress bar.
+
+    Returns:
+        The numbers; `ft.diagnose` also judges them.
+    """
+    path = Path(run)
+    if not folder.is_run_folder(path):
+        raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
+    found = checkpoint.newest(path / "checkpoints", lambda line: None)
+    if found is None:
+        raise ValueError(f"{path} has no checkpoint yet: let it go on (fedtrue resume {path}), then diagnose")
+    config = _config(path, task, method)
+    task = task or load_task(config)
+    method = method or build_method(config, task)
+    setting = Setting(config.cohort, steps_of_clients(config, task), config.rate_multipliers, config.seed)
+    with float64(task.float64):
+        server, memory_of = _restored(found, task, method, setting)
+        return diagnose.measure(task, method, server, memory_of, found.round, setting, clients, orders, progress)
+
+
+def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
+    """The run's settings; parts that were written in Python are not read if they are given."""
+    if task is None or method is None:
+        return read_toml(path / CONFIG)
+    table = read(path / CONFIG, "a run folder")
+    names = ("cohort", "local_steps", "local_epochs", "rate_multipliers", "seed", "batch_size")
+    return RunConfig(str(table["task"]), **{name: table[name] for name in names if name in table})
+
+
+def _restored(found: checkpoint.Checkpoint, task: Task, method: Method, setting: Setting) -> tuple[Any, Any]:
+    """The server at the checkpoint, and the memory of any client there."""
+    simulation = Simulation(
+        task,
+        method,
+        cohort=setting.cohort,
+        local_steps=setting.local_steps,
+        rate_multipliers=setting.rate_multipliers,
+        seed=setting.seed,
+        data_on_device=False,
+    )
+    start = simulation.start()
+    checkpoint.check_clients(found, len(task.train))
+    state = checkpoint.restored(found, simulation.on_host(start, found.clients))
+    place = {int(client): row for row, client in enumerate(found.clients)}
+
+    def memory_of(client: int) -> Any:
+        if client in place:
+            rows = jax.tree.map(lambda leaf: leaf[place[client]], state.memory)
+        else:
+            rows = jax.tree.map(lambda leaf: leaf[0], simulation.on_host(start, np.array([client])).memory)
+        return rows[0]
+
+    return state.server, memory_of
+
+

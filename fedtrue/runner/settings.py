@@ -1,0 +1,218 @@
+"""What settings a run has: the same fields are the TOML's keys and the command line's flags.
+
+task = "shakespeare"            fedtrue run shakespeare --rounds 200 --client adagrad --client-rate 0.3
+rounds = 200                        --set client.epsilon=1e-5 --set task_options.validation=0.1
+method = "fedopt"
+[client]
+name = "adagrad"
+learning_rate = 0.3
+
+The options of the method stand beside the run's own settings. `resolve.py` fills in what is left open, `build.py`
+builds task and method.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from fedtrue.algorithm.methods import METHODS
+from fedtrue.names import look_up, suggestion
+from fedtrue.precision import PRECISIONS
+from fedtrue.runner import toml
+from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
+from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
+from fedtrue.tasks.registry import TASKS
+
+RATES = {"client_rate": "client", "server_rate": "server"}  # short for the learning rate of a part, where there is one
+DEFAULT_METHOD = "fedopt"
+
+
+def setting(default: Any, help: str, metavar: str) -> Any:
+    """A field of RunConfig: its default, its help text and what it takes."""
+    return field(default=default, metadata={"help": help, "metavar": metavar})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything a run depends on."""
+
+    task: str
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    method: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_METHOD})  # its name and options
+    rounds: int | None = setting(None, "rounds of training (default: the task's)", "INT")
+    cohort: int | None = setting(None, "clients per round (default: the task's)", "INT")
+    local_epochs: int | list[int] | None = setting(
+        None, "passes over its data per client, or FEWEST,MOST: each client its own (default: the task's)", "INT|LIST"
+    )
+    local_steps: int | list[int] | None = setting(None, "instead of epochs: one number, or one per client", "INT|LIST")
+    rate_multipliers: list[float] | None = setting(None, "factors on the client learning rate, one per client", "LIST")
+    batch_size: int | None = setting(None, "examples per local step (default: the task's)", "INT")
+    seed: int = setting(0, "of weights, cohorts and batches", "INT")
+    precision: str | None = setting(
+        None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"
+    )
+    lanes: int | None = setting(None, "clients trained side by side per device (default: chosen)", "INT")
+    evaluate_every: int | None = setting(None, "rounds between evaluations (default: only at the end)", "INT")
+    evaluation_limit: int | None = setting(
+        None, "examples of each held-out split that are evaluated (default: the task's)", "INT"
+    )
+    checkpoint_every: int | str = setting(CHECKPOINT_EVERY, "rounds, or seconds as 60s; with --out", "INT|SECONDS")
+    tensorboard: bool = setting(False, "write event files too; with --out", "")
+    label: str | None = setting(None, "what the run is called in tables and curves", "TEXT")
+    paper: float | None = setting(None, "a published number for it, shown beside ours", "FLOAT")
+
+    @property
+    def method_name(self) -> str:
+        return part_name(self.method)
+
+    def name(self) -> str:
+        """In a few words."""
+        if self.label:
+            return self.label
+        options = part_options(self.method)
+        if self.method_name == DEFAULT_METHOD and "client" in options and "correction" in options:
+            return f"{part_name(options['client'])} + {part_name(options['correction'])}"
+        return self.method_name
+
+    def settings(self) -> dict[str, Any]:
+        """As a TOML file has them; `from_table` is the way back."""
+        table = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        method = {"method": self.method_name, **part_options(self.method)}
+        return {"task": table.pop("task"), "task_options": table.pop("task_options"), **method, **_without_method(table)}
+
+
+def _without_method(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "method"}
+
+
+METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
+    "client": ("NAME", "client optimizer (default adagrad)"),
+    "client_rate": ("FLOAT", "its learning rate (default: the task's recommendation)"),
+    "server": ("NAME", "server optimizer (default sgd)"),
+    "server_rate": ("FLOAT", "its learning rate (default: the task's recommendation)"),
+    "correction": ("NAME", "none, local or joint (default joint)"),
+    "trace": ("NAME", "exact, or paper for Algorithm 1's (default exact)"),
+    "client_state": ("NAME", "restart, sync or inherit (default restart)"),
+    "sampling": ("NAME", "uniform or by_size (default uniform)"),
+    "weighting": ("NAME", "uniform, examples or tokens (default: the task's)"),
+}
+
+
+def run_settings() -> dict[str, Any]:
+    """The fields that are settings of the run itself, by name."""
+    return {entry.name: entry for entry in fields(RunConfig) if entry.default is not MISSING}
+
+
+def method_settings() -> list[str]:
+    """Every option that some method takes."""
+    return list(dict.fromkeys([*METHOD_FLAGS, *(name for factory in METHODS.values() for name in option_table(factory))]))
+
+
+def check_names(config: RunConfig) -> None:
+    """Wrong names and options are refused before any data is opened."""
+    look_up("task", TASKS, config.task)
+    if config.precision is not None:
+        look_up("precision", PRECISIONS, config.precision)
+    factory = look_up("method", METHODS, config.method_name)
+    options = part_options(config.method)
+    takes = {short for short, part in RATES.items() if part in option_table(factory)}
+    check_options("method", config.method_name, {key: value for key, value in options.items() if key not in takes})
+    for kind, value in options.items():
+        if kind in FACTORIES and (isinstance(value, str) or "name" in value):
+            look_up(kind, FACTORIES[kind], part_name(value))
+
+
+def read_toml(path: Path) -> RunConfig:
+    """A run from a TOML file."""
+    table = toml.read(path, "a task's name or a TOML file")
+    if "sweep" in table:
+        raise ValueError(f"{path} is a sweep: fedtrue sweep {path}")
+    return from_table(table, str(path))
+
+
+def from_table(table: Mapping[str, Any], where: str) -> RunConfig:
+    """A run from a TOML file's contents."""
+    settings = {key: value for key, value in table.items() if key not in ("task", "origin")}
+    if settings.get("from_python"):
+        raise ValueError(
+            f"{where} was written by a Python program, with parts that no file can name: run that program again"
+        )
+    if "task" not in table:
+        raise ValueError(f'{where} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
+    return change(RunConfig(table["task"]), settings, where)
+
+
+def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfig:
+    """`config` with some settings replaced; unknown keys are refused with the nearest valid one."""
+    for key, value in values.items():
+        if key == "method":
+            config = replace(config, method={**config.method, "name": _checked(where, key, value, str)})
+        elif key == "task_options":
+            config = replace(config, task_options={**config.task_options, **value})
+        elif key in run_settings():
+            hint = get_type_hints(RunConfig)[key]
+            config = replace(config, **{key: _checked(where, key, value, hint)})
+        elif key in method_settings():
+            config = replace(config, method=_change_option(config.method, key, value))
+        else:
+            valid = ["task", "method", "task_options", *method_settings(), *run_settings()]
+            raise ValueError(f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}")
+    return config
+
+
+def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
+    """`config` with one setting replaced, a part's as `client.epsilon`."""
+    first, _, rest = key.partition(".")
+    return change(config, {first: {rest: value} if rest else value}, where)
+
+
+def _checked(where: str, key: str, value: Any, hint: Any) -> Any:
+    """The value, if it is of the field's type."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        raise ValueError(f"{where}: {key} takes {_named_type(hint)}, not {value!r}") from None
+
+
+def _named_type(hint: Any) -> str:
+    """'int or list[int]'."""
+    named = hint.__name__ if isinstance(hint, type) else str(hint)
+    return " or ".join(part.strip() for part in named.split("|") if part.strip() != "None")
+
+
+def _change_option(method: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The method with one option replaced; a rate and the learning rate of its part replace each other."""
+    changed = dict(method)
+    part = RATES.get(key)
+    if part and isinstance(changed.get(part), Mapping):
+        changed[part] = {name: entry for name, entry in changed[part].items() if name != "learning_rate"}
+    for rate, of in RATES.items():
+        if key == of and isinstance(value, Mapping) and "learning_rate" in value:
+            changed.pop(rate, None)
+    changed[key] = change_part(changed.get(key), value) if key in FACTORIES else value
+    return changed
+
+
+def change_part(old: Any, new: Any) -> Any:
+    """A name replaces the part (its options belong to the old one); a table changes name or options."""
+    if new is None:
+        return None
+    options = dict(old) if isinstance(old, Mapping) else {"name": old} if old else {}
+    if isinstance(new, str):
+        return options if new == options.get("name") else {"name": new}
+    kept = options if new.get("name", options.get("name")) == options.get("name") else {}
+    return {**kept, **new}
+
+
+def parse_value(text: str) -> Any:
+    """A flag's text as TOML would read it: numbers, lists, true; a bare `2,30` is a list, all else a string."""
+    for attempt in (text, f"[{text}]" if "," in text else None):
+        try:
+            return tomllib.loads(f"value = {attempt}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text
