@@ -25,7 +25,7 @@ from fedtrue.report.tables import (
     percent,
     table_of,
 )
-from fedtrue.runner.records import CONFIG, Run
+from fedtrue.runner.records import Run
 
 WEB = Path(__file__).parent / "web"
 SCRIPTS = ("common.js", "curves.js", "heat_maps.js", "runs.js")
@@ -176,8 +176,8 @@ def _paper_row(texts: Sequence[str], away: float | None, largest: float) -> str:
 
 
 def _config(place: int, run: Run, target: Path) -> str:
-    """A run's settings and where they came from, readable without the folder; the link works while that is there."""
-    link = Path(os.path.relpath((run.path / CONFIG).resolve(), target.resolve().parent)).as_posix()
+    """A run's settings and where they came from, readable without the file that the link leads to."""
+    link = Path(os.path.relpath(run.config_file.resolve(), target.resolve().parent)).as_posix()
     command = run.origin.get("command")
     seed = run.config.get("seed", 0)
     return filled(
@@ -189,6 +189,6 @@ def _config(place: int, run: Run, target: Path) -> str:
             "command": f"<p>made by <code>{escape(str(command))}</code></p>" if command else "",
             "link": escape(quote(link)),
             "link_text": escape(link),
-            "text": escape((run.path / CONFIG).read_text()),
+            "text": escape(run.config_text),
         },
     )
