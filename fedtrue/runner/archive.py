@@ -71,7 +71,7 @@ def _read(path: Path, state: tuple[int, int, int]) -> Archive:
         runs = list(_runs(lines))
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, f"its lines do not fit together: {error!r}") from None
-    if len({run.name for run in runs}) != len(runs) or len(runs) != count:
+    if not runs or len(runs) != count or len({run.name for run in runs}) != count:
         raise _damaged(path, f"{count} runs announced, {len(runs)} found")
     return Archive(sweep, {run.name: run for run in runs})
 

@@ -215,7 +215,8 @@ def sweep_text(run: Path) -> str | None:
     """The sweep.toml of the sweep that a run is a cell of; None for a single run."""
     if is_archived(run):
         return archive.read(run.parent).sweep
-    return (run.parent / SWEEP).read_text() if (run.parent / SWEEP).exists() else None
+    file = run.absolute().parent / SWEEP
+    return file.read_text() if file.exists() else None
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
