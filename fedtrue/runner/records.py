@@ -8,7 +8,6 @@ The line of a round after which the model was evaluated also has `evaluation` {s
 """
 
 import json
-import lzma
 import math
 import os
 import tomllib
@@ -31,7 +30,6 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
-PACKED = ".xz"  # after the name of lines that `fedtrue pack` made small
 SHARES = ("accuracy", "recall", "precision")
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
@@ -110,12 +108,8 @@ def _with_nan(value: Any) -> Any:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl` (or .xz); a torn last one is left out."""
-    packed = path.with_name(path.name + PACKED)
-    if not path.exists() and not packed.exists():
-        return []
-    text = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
-    return list(_parsed(text.splitlines(), path))
+    """The lines of a `metrics.jsonl`; a torn last one is left out."""
+    return list(_parsed(path.read_bytes().splitlines(), path)) if path.exists() else []
 
 
 def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:

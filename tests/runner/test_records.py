@@ -1,7 +1,6 @@
 """Records: one line a round, appended and never changed; a torn last line is no loss but its own."""
 
 import json
-import lzma
 import math
 
 import numpy as np
@@ -80,14 +79,6 @@ def test_a_line_that_is_torn_elsewhere_than_at_the_end_is_refused_with_its_numbe
     (tmp_path / METRICS).write_text('{"round":0}\n{"rou\n{"round":2}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON: the file was changed after it was writ"):
         read_lines(tmp_path / METRICS)
-
-
-def test_packed_records_read_as_plain_ones(tmp_path):
-    written(tmp_path / METRICS, [line(0), line(1)])
-    plain = tmp_path / METRICS
-    plain.with_name(METRICS + ".xz").write_bytes(lzma.compress(plain.read_bytes()))
-    plain.unlink()
-    assert read_lines(plain) == [line(0), line(1)]
 
 
 # --- the summary ------------------------------------------------------------------------------------------------------
