@@ -57,7 +57,7 @@ def _targets(runs: Sequence[Path], out: Path) -> dict[Path, list[Path]]:
     if out.is_dir() or not (out.exists() or out.suffix == ".xz"):
         return {out / (name + archive.SUFFIX): members for name, members in named.items()}
     if not out.name.endswith(archive.SUFFIX):
-        raise ValueError(f"{out} is no archive's name: give a folder, or a file NAME{archive.SUFFIX}")
+        raise ValueError(f"{out} is not the name of an archive: give a folder, or a file NAME{archive.SUFFIX}")
     if len(named) > 1:
         raise ValueError(f"{out} takes the runs of one sweep, these are of {', '.join(sorted(named))}: give a folder")
     return {out: list(runs)}
@@ -78,7 +78,7 @@ def _check_ended(runs: Sequence[Run]) -> None:
 
 
 def _check_committed(runs: Sequence[Run]) -> None:
-    """What was trained from code that nobody can get again proves nothing."""
+    """A result can be repeated only if its code can be checked out again."""
     found = [run for run in runs if tree_of(run.origin) != COMMITTED]
     if not found:
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedtrue.runner.archive import SUFFIX, read
-from fedtrue.runner.packing import tree_of
+from fedtrue.runner.packing import COMMITTED, tree_of
 from fedtrue.runner.records import find_runs, read_run
 from fedtrue.runner.sweep import read_sweep
 
@@ -51,6 +51,12 @@ def test_records_are_of_runs_that_ended_and_name_their_command_and_device():
 def test_an_archive_marks_the_runs_whose_code_was_not_committed(path):
     for name, run in read(path).runs.items():
         assert run.tree == tree_of(read_run(path / name).origin)
+
+
+def test_the_readme_of_experiments_counts_these_runs():
+    trees = [run.tree for path in RECORDS.glob(f"*{SUFFIX}") for run in read(path).runs.values()]
+    said = f"{len(trees) - trees.count(COMMITTED)} of {len(trees)} kept runs"
+    assert said in (ROOT / "experiments" / "README.md").read_text()
 
 
 def test_every_archive_is_named_by_the_experiment_that_it_holds_the_records_of():

@@ -120,7 +120,7 @@ def test_a_file_of_another_kind_is_no_target(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     (tmp_path / "notes").write_text("text")
     for name in ("notes", "run.xz"):
-        assert f"{name} is no archive's name: give a folder, or a file NAME.runs.xz" in refused(
+        assert f"{name} is not the name of an archive: give a folder, or a file NAME.runs.xz" in refused(
             capsys, run, "-o", tmp_path / name
         )
     assert (tmp_path / "notes").read_text() == "text"
