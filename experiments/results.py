@@ -5,7 +5,7 @@
 
 The page names the command of each of its tables, and the command's words replace what stands below it:
 
-    <!-- fedtrue table experiments/records/shakespeare-paper -->
+    <!-- fedtrue table experiments/records/shakespeare-paper.runs.xz -->
     …
     <!-- end -->
 

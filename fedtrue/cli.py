@@ -124,10 +124,14 @@ def build_parser() -> argparse.ArgumentParser:
     table.add_argument("--target", type=float, help="what it cost until the metric reached this value, e.g. 0.5")
     table.add_argument("--heat-map", action="store_true", help="in place of rows: client rate × server rate")
     table.add_argument("-o", "--out", type=Path, help="a file (default: print)")
-    pack = _command(commands, "pack", "small copies of run folders, for a repository", "reporting.pack")
-    pack.add_argument("-o", "--out", type=Path, required=True, help="the folder they go to")
+    pack = _command(commands, "pack", "archives of runs for a repository, one per sweep", "reporting.pack")
+    where = "the archive NAME.runs.xz, or the folder for archives"
+    pack.add_argument("-o", "--out", type=Path, required=True, metavar="FILE|DIR", help=where)
+    anyway = "pack and mark runs whose code was not committed"
+    pack.add_argument("--allow-uncommitted", action="store_true", help=anyway)
+    readable = "run folders, archives, or folders that hold some"
     for reader in (report, table, pack):
-        reader.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders that hold some")
+        reader.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=readable)
     for reader in (report, table):
         reader.add_argument("--metric", help="e.g. test.accuracy (default: the first the runs have)")
         reader.add_argument("--threshold", type=float, help="what a heat map's cells are counted above, e.g. 0.2")

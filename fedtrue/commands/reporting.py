@@ -1,8 +1,9 @@
-"""`fedtrue report`, `fedtrue table`."""
+"""`fedtrue report`, `fedtrue table`, `fedtrue pack`."""
 
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedtrue.report.table_formats import FORMATS, as_records
 from fedtrue.report.tables import bytes_text, table_of
 from fedtrue.report.targets import check_target
 from fedtrue.runner import packing
-from fedtrue.runner.records import SWEEP, Run, find_runs, read_run
+from fedtrue.runner.records import Run, find_runs, read_run
 
 
 def report(options: Namespace) -> Answer:
@@ -113,14 +114,15 @@ def _table_answer(rows: list[dict[str, Any]], text: str, out: Path | None) -> An
 
 
 def pack(options: Namespace) -> Answer:
-    """Small copies of run folders, below `options.out` under their own and their sweep's names."""
-    packed = {}
-    for path in find_runs(options.runs):
-        parts = (path.parent.name, path.name) if (path.parent / SWEEP).exists() else (path.name,)
-        packed[str(path)] = packing.pack(path, options.out.joinpath(*parts))
-    total = sum(packed.values())
-    said = f"{counted(len(packed), 'run')} in {options.out}, {bytes_text(total)}"
-    return Answer({"out": str(options.out), "runs": packed, "bytes": total}, printed(said))
+    """Archives of runs, one per sweep."""
+    written = packing.pack(options.runs, options.out, options.allow_uncommitted)
+    archives = [{**asdict(archive), "file": str(archive.file)} for archive in written]
+    return Answer({"archives": archives, "bytes": sum(each.bytes for each in written)}, printed(*map(_packed, written)))
+
+
+def _packed(archive: packing.Packed) -> str:
+    marked = f", {archive.not_committed} of them from uncommitted or unknown code" if archive.not_committed else ""
+    return f"{archive.file}: {counted(archive.runs, 'run')}{marked}, {bytes_text(archive.bytes)}"
 
 
 def _write(text: str) -> None:

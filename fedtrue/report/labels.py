@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedtrue.runner.records import SWEEP, Run
+from fedtrue.runner.records import Run
 
 NOT_SETTINGS = ("label", "paper", "checkpoint_every", "tensorboard")  # how a run is shown and kept, not what it does
 PARTS = ("client", "server")
@@ -111,7 +111,7 @@ def group(runs: Iterable[Run]) -> list[Group]:
 def _name(runs: Sequence[Run], description: str) -> str:
     """The label or folder that all share; what sets the group apart where folders count seeds or a sweep named them."""
     shared = {run.name for run in runs}
-    generated = all((run.path.parent / SWEEP).exists() and not run.config.get("label") for run in runs)
+    generated = all(run.from_sweep and not run.config.get("label") for run in runs)
     if len(shared) == 1 and not (generated and description):
         return shared.pop()
     return description or str(runs[0].config.get("task", runs[0].name))

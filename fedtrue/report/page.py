@@ -23,7 +23,7 @@ from fedtrue.report.tables import (
     table_of,
     written,
 )
-from fedtrue.runner.records import CONFIG, Run
+from fedtrue.runner.records import Run
 from fedtrue.version import __version__
 
 WEB = Path(__file__).parent / "web"
@@ -175,8 +175,8 @@ def _paper_row(texts: Sequence[str], away: float | None, largest: float) -> str:
 
 
 def _config(place: int, run: Run, target: Path) -> str:
-    """A run's settings and where they came from, readable without the folder; the link works while that is there."""
-    link = Path(os.path.relpath((run.path / CONFIG).resolve(), target.resolve().parent)).as_posix()
+    """A run's settings and where they came from, readable without the file that the link leads to."""
+    link = Path(os.path.relpath(run.config_file.resolve(), target.resolve().parent)).as_posix()
     command = run.origin.get("command")
     seed = run.config.get("seed", 0)
     return filled(
@@ -188,6 +188,6 @@ def _config(place: int, run: Run, target: Path) -> str:
             "command": f"<p>made by <code>{escape(str(command))}</code></p>" if command else "",
             "link": escape(quote(link)),
             "link_text": escape(link),
-            "text": escape((run.path / CONFIG).read_text()),
+            "text": escape(run.config_text),
         },
     )

@@ -144,6 +144,7 @@ def all_columns(groups: Sequence[Group], measure: Measure, target: float | None 
         *(_target_columns(measure, target) if target is not None else []),
         Column("device", "device", lambda group: _origins(group, lambda origin: origin.get("devices", []))),
         Column("command", "command", lambda group: _origins(group, lambda origin: [origin.get("command", "")])),
+        Column("commit", "commit", lambda group: _origins(group, lambda origin: [_commit(origin)])),
     ]
 
 
@@ -151,6 +152,12 @@ def _origins(group: Group, entries: Callable[[Any], Sequence[str]]) -> str:
     """What the runs' origins say, each thing once: devices, commands."""
     said = dict.fromkeys(entry for run in group.runs for entry in entries(run.origin))
     return "; ".join(entry.removeprefix("gpu:").removeprefix("cpu:") for entry in said)
+
+
+def _commit(origin: Mapping[str, Any]) -> str:
+    """Of the code that trained a run: 5b2f400, 5b2f400+ with uncommitted changes, or unknown."""
+    commit = origin.get("commit") or "unknown"
+    return commit[:7] + "+" * commit.endswith("+")
 
 
 def _setting_column(key: str) -> Column:

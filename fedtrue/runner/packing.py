@@ -1,33 +1,136 @@
-"""Records small enough for a repository: settings, summary and the lines, without weights, checkpoints and cohorts."""
+"""Packing: run folders as archives small enough for a repository, without weights, checkpoints and cohorts."""
 
-import lzma
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedtrue.files import write_atomically
-from fedtrue.runner.records import CONFIG, METRICS, PACKED, SUMMARY, SWEEP, Line, as_json, read_lines, read_summary
+from fedtrue.runner import archive
+from fedtrue.runner.archive import Archive, ArchivedRun
+from fedtrue.runner.records import SWEEP, Line, Run, as_json, find_runs, is_archived, read_run, run_lines, sweep_text
 
 LEFT_OUT = ("cohort", "spread", "idle_steps", "steps")
 EVALUATED, TRAINED = 6, 4  # digits of an evaluation's numbers, and of a round's own, which are noise beyond
+COMMITTED, UNCOMMITTED, UNKNOWN = "committed", "uncommitted", "unknown"
 
 
-def pack(run: Path, target: Path) -> int:
-    """Writes the small copy of a run folder that has ended; returns its bytes. The same records give the same bytes."""
-    if read_summary(run) is None:
-        raise ValueError(f"{run} has not ended: `fedtrue resume {run}` first")
-    lines = "".join(as_json(_short(line)) for line in read_lines(run / METRICS))
-    files = {
-        CONFIG: (run / CONFIG).read_bytes(),
-        SUMMARY: (run / SUMMARY).read_bytes(),
-        METRICS + PACKED: lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME),
-    }
-    target.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        write_atomically(target / name, data)
-    if (run.parent / SWEEP).exists():
-        write_atomically(target.parent / SWEEP, (run.parent / SWEEP).read_bytes())
-    return sum(map(len, files.values()))
+@dataclass(frozen=True)
+class Packed:
+    """An archive that was written."""
+
+    file: Path
+    runs: int
+    not_committed: int  # of these runs: trained from uncommitted or unknown code
+    bytes: int
+
+
+def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False) -> list[Packed]:
+    """Writes one archive per sweep and per single run: `out` itself, or NAME.runs.xz in the folder `out`.
+
+    Everything is checked before anything is written. The same records give the same bytes.
+    """
+    targets = _targets(find_runs(paths), out)
+    runs = {target: [read_run(path) for path in members] for target, members in targets.items()}
+    _check_ended([run for members in runs.values() for run in members])
+    if not allow_uncommitted:
+        _check_committed([run for members in runs.values() for run in members])
+    archives = {target: _archive_of(members) for target, members in runs.items()}
+    for target, made in archives.items():
+        _check_loses_nothing(target, made)
+    return [_write(target, made) for target, made in archives.items()]
+
+
+def tree_of(origin: Mapping[str, Any]) -> str:
+    """Whether the code that trained a run was committed, by its origin's commit."""
+    commit = origin.get("commit")
+    if not commit:
+        return UNKNOWN
+    return UNCOMMITTED if commit.endswith("+") else COMMITTED
+
+
+def _targets(runs: Sequence[Path], out: Path) -> dict[Path, list[Path]]:
+    """The archives to write, each with its runs."""
+    named: dict[str, list[Path]] = {}
+    for run in runs:
+        named.setdefault(_archive_name(run), []).append(run)
+    if out.is_dir() or not (out.exists() or out.suffix == ".xz"):
+        return {out / (name + archive.SUFFIX): members for name, members in named.items()}
+    if not out.name.endswith(archive.SUFFIX):
+        raise ValueError(f"{out} is not the name of an archive: give a folder, or a file NAME{archive.SUFFIX}")
+    if len(named) > 1:
+        raise ValueError(f"{out} takes the runs of one sweep, these are of {', '.join(sorted(named))}: give a folder")
+    return {out: list(runs)}
+
+
+def _archive_name(run: Path) -> str:
+    """The sweep's name, or that of a single run."""
+    if is_archived(run):
+        return run.parent.name.removesuffix(archive.SUFFIX)
+    folder = run.absolute()
+    return folder.parent.name if (folder.parent / SWEEP).exists() else folder.name
+
+
+def _check_ended(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if run.summary is None:
+            raise ValueError(f"{run.path} has not ended: `fedtrue resume {run.path}` first")
+
+
+def _check_committed(runs: Sequence[Run]) -> None:
+    """A result can be repeated only if its code can be checked out again."""
+    found = [run for run in runs if tree_of(run.origin) != COMMITTED]
+    if not found:
+        return
+    commit = found[0].origin.get("commit")
+    why = f"a tree with uncommitted changes (commit {commit[:7]}+)" if commit else "an unknown commit"
+    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    raise ValueError(
+        f"{found[0].path}{others} was trained from {why}: "
+        "train it again from a clean checkout, or mark it with --allow-uncommitted"
+    )
+
+
+def _archive_of(runs: Sequence[Run]) -> Archive:
+    """The runs of one sweep, or one run."""
+    name, sweep = _archive_name(runs[0].path), sweep_text(runs[0].path)
+    packed: dict[str, ArchivedRun] = {}
+    for run in runs:
+        if sweep_text(run.path) != sweep:
+            raise ValueError(
+                f"{runs[0].path} and {run.path} are cells of two different sweeps called {name}: "
+                "pack each of them into a folder of its own"
+            )
+        small = _packed_run(run)
+        if small.name in packed:
+            raise ValueError(f"two runs are called {name}/{small.name}, one of them is {run.path}: give one of them")
+        packed[small.name] = small
+    return Archive(sweep, packed)
+
+
+def _packed_run(run: Run) -> ArchivedRun:
+    name = run.path.name if is_archived(run.path) else run.path.absolute().name
+    lines = "".join(as_json(_short(line)) for line in run_lines(run.path)).encode()
+    return ArchivedRun(name, run.config_text, run.summary or {}, tree_of(run.origin), lines)
+
+
+def _check_loses_nothing(target: Path, made: Archive) -> None:
+    """An archive is replaced by one that holds its runs, never by one that lacks some."""
+    lost = [name for name in archive.read(target).runs if name not in made.runs] if target.exists() else []
+    if lost:
+        counted = "1 run that is" if len(lost) == 1 else f"{len(lost)} runs that are"
+        raise ValueError(
+            f"{target} holds {counted} not among those given ({lost[0]}{', …' if len(lost) > 1 else ''}): "
+            f"give {target} too, or delete it"
+        )
+
+
+def _write(target: Path, made: Archive) -> Packed:
+    data = archive.to_bytes(made)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, data)
+    not_committed = sum(run.tree != COMMITTED for run in made.runs.values())
+    return Packed(target, len(made.runs), not_committed, len(data))
 
 
 def _short(line: Line) -> Line:

@@ -8,9 +8,9 @@ The line of a round after which the model was evaluated also has `evaluation` {s
 """
 
 import json
-import lzma
 import math
 import os
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from fedtrue.files import write_atomically
-from fedtrue.runner import toml
+from fedtrue.names import suggestion
+from fedtrue.runner import archive, toml
 
 CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "config.toml",
@@ -29,7 +30,6 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
-PACKED = ".xz"  # after the name of lines that `fedtrue pack` made small
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
@@ -39,15 +39,18 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read."""
+    """A run, read from its folder or from an archive."""
 
-    path: Path
+    path: Path  # its folder, or ARCHIVE/NAME
     name: str  # its label, else its folder's name
     config: dict[str, Any]
     origin: dict[str, Any]  # version, commit, devices, command …
     rounds: dict[str, np.ndarray]  # one entry a round
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None: it has not ended
+    config_text: str  # config.toml as written
+    config_file: Path  # the file that holds it: config.toml, or the archive
+    from_sweep: bool  # one of a sweep's cells
 
 
 class Appender:
@@ -104,12 +107,8 @@ def _with_nan(value: Any) -> Any:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl` (or .xz); a torn last one is left out."""
-    packed = path.with_name(path.name + PACKED)
-    if not path.exists() and not packed.exists():
-        return []
-    text = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
-    return list(_parsed(text.splitlines(), path))
+    """The lines of a `metrics.jsonl`; a torn last one is left out."""
+    return list(_parsed(path.read_bytes().splitlines(), path)) if path.exists() else []
 
 
 def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
@@ -124,24 +123,93 @@ def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders among `paths` and below them, in order, each once."""
+    """The runs at `paths`, in order, each once: its folder, or ARCHIVE/NAME for a run in an archive.
+
+    A path is one of these, an archive, or a folder that holds run folders or archives at any depth.
+    """
     found: dict[Path, None] = {}
     for path in paths:
-        below = [path] if (path / CONFIG).exists() else sorted(config.parent for config in path.glob(f"**/{CONFIG}"))
-        if not below:
-            raise ValueError(f"{path} is not a run folder and holds none: fedtrue run TASK --out {path} makes one")
-        found.update(dict.fromkeys(below))
+        found.update(dict.fromkeys(_runs_at(path)))
     return list(found)
 
 
+def _runs_at(path: Path) -> list[Path]:
+    if (path / CONFIG).exists():
+        return [path]
+    if path.is_file() or (path.name.endswith(archive.SUFFIX) and not path.is_dir()):
+        return [path / name for name in archive.read(path).runs]
+    if is_archived(path):
+        archived_run(path)  # refuses a name that the archive does not hold
+        return [path]
+    return _runs_below(path)
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """Sorted as if every archive were the folder that it was packed from."""
+    found = [config.parent for config in folder.glob(f"**/{CONFIG}")]
+    found += [file for file in folder.glob(f"**/*{archive.SUFFIX}") if file.is_file()]
+    if not found:
+        raise ValueError(f"{folder} is not a run folder and holds none: fedtrue run TASK --out {folder} makes one")
+    in_order = sorted(found, key=lambda path: path.with_name(path.name.removesuffix(archive.SUFFIX)))
+    return [run for path in in_order for run in _runs_at(path)]
+
+
+def is_archived(run: Path) -> bool:
+    """Whether `run` is ARCHIVE/NAME, not a folder."""
+    return run.parent.is_file()
+
+
+def archived_run(run: Path) -> archive.ArchivedRun:
+    """What an archive holds of the run ARCHIVE/NAME."""
+    runs = archive.read(run.parent).runs
+    if run.name not in runs:
+        raise ValueError(f"{run.parent} holds no run {run.name!r}{suggestion(run.name, runs)}")
+    return runs[run.name]
+
+
+def run_lines(run: Path) -> list[Line]:
+    """The lines of a run, from its folder or from an archive."""
+    if is_archived(run):
+        return list(_parsed(archived_run(run).lines.splitlines(), run))
+    return read_lines(run / METRICS)
+
+
 def read_run(path: Path) -> Run:
-    """Settings, records and summary of one run."""
-    config = toml.read(path / CONFIG, "a run folder")
+    """Settings, records and summary of one run, from its folder or from an archive."""
+    config, text = _read_config(path)
     origin = config.pop("origin", {})
-    lines = read_lines(path / METRICS)
+    lines, in_archive = run_lines(path), is_archived(path)
     return Run(
-        path, config.get("label") or path.name, config, origin, columns(lines), evaluations(lines), read_summary(path)
+        path,
+        config.get("label") or path.name,
+        config,
+        origin,
+        columns(lines),
+        evaluations(lines),
+        archived_run(path).summary if in_archive else read_summary(path),
+        text,
+        path.parent if in_archive else path / CONFIG,
+        sweep_text(path) is not None,
     )
+
+
+def _read_config(run: Path) -> tuple[dict[str, Any], str]:
+    """The settings, and their text as written."""
+    if not is_archived(run):
+        return toml.read(run / CONFIG, "a run folder"), (run / CONFIG).read_text()
+    text = archived_run(run).config
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{run}: its config is not TOML: {error}") from None
+
+
+def sweep_text(run: Path) -> str | None:
+    """The sweep.toml of the sweep that a run is a cell of; None for a single run."""
+    if is_archived(run):
+        return archive.read(run.parent).sweep
+    file = run.absolute().parent / SWEEP
+    return file.read_text() if file.exists() else None
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

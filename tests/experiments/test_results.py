@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fedtrue.runner.archive import SUFFIX, read
+from fedtrue.runner.packing import COMMITTED, tree_of
 from fedtrue.runner.records import find_runs, read_run
 from fedtrue.runner.sweep import read_sweep
 
 ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "experiments" / "records"
 SWEEPS = sorted((ROOT / "experiments").glob("*/*.toml"))
-SWEEPS = [path for path in SWEEPS if "records" not in path.parts]
 
 
 def test_the_page_is_rebuilt_from_the_records_byte_for_byte():
@@ -39,11 +41,30 @@ def test_the_readme_claims_only_numbers_that_the_page_has():
 
 
 def test_records_are_of_runs_that_ended_and_name_their_command_and_device():
-    for path in find_runs([ROOT / "experiments" / "records"]):
+    for path in find_runs([RECORDS]):
         run = read_run(path)
-        assert run.summary is not None and run.origin["devices"] and "fedtrue " in run.origin["command"]
+        assert run.from_sweep and run.summary is not None
+        assert run.origin["devices"] and "fedtrue " in run.origin["command"]
 
 
-def test_records_are_a_few_megabytes():
-    files = [path for path in (ROOT / "experiments" / "records").rglob("*") if path.is_file()]
+@pytest.mark.parametrize("path", sorted(RECORDS.glob(f"*{SUFFIX}")), ids=lambda path: path.name)
+def test_an_archive_marks_the_runs_whose_code_was_not_committed(path):
+    for name, run in read(path).runs.items():
+        assert run.tree == tree_of(read_run(path / name).origin)
+
+
+def test_the_readme_of_experiments_counts_these_runs():
+    trees = [run.tree for path in RECORDS.glob(f"*{SUFFIX}") for run in read(path).runs.values()]
+    said = f"{len(trees) - trees.count(COMMITTED)} of {len(trees)} kept runs"
+    assert said in (ROOT / "experiments" / "README.md").read_text()
+
+
+def test_every_archive_is_named_by_the_experiment_that_it_holds_the_records_of():
+    said = re.findall(r"experiments/records/([\w.-]+\.runs\.xz)", "".join(path.read_text() for path in SWEEPS))
+    assert set(said) == {path.name for path in RECORDS.glob(f"*{SUFFIX}")}
+
+
+def test_records_are_few_files_of_a_few_megabytes():
+    files = [path for path in RECORDS.rglob("*") if path.is_file()]
+    assert len(files) < 100
     assert sum(path.stat().st_size for path in files) < 6e6

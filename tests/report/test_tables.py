@@ -168,3 +168,11 @@ def test_bytes_are_written_in_powers_of_a_thousand(count, text):
 @pytest.mark.parametrize("seconds, text", [(1.234, "1.23 s"), (60, "1 min 0 s"), (3661, "1 h 1 min")])
 def test_durations_are_written_as_people_say_them(seconds, text):
     assert duration_text(seconds) == text
+
+
+def test_the_commit_column_marks_uncommitted_changes_and_an_unknown_commit(tmp_path):
+    for seed, commit in enumerate(["0123456789abcdef", "0123456789abcdef+", ""]):
+        config = write_run(tmp_path / f"{seed}", [0.5], seed=seed) / "config.toml"
+        config.write_text(config.read_text().replace("0000000", commit))
+    (row,) = as_records(table_of(group([read_run(path) for path in find_runs([tmp_path])]), columns=["commit"]))
+    assert row["commit"] == "0123456; 0123456+; unknown"

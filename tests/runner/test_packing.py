@@ -1,47 +1,203 @@
-"""A packed run is read like the run, but for what was left out."""
+"""A packed run is read like the run, but for what was left out; uncommitted code is refused or marked."""
+
+import json
 
 import numpy as np
 import pytest
 
 from fedtrue.cli import main
-from fedtrue.runner.packing import pack
-from fedtrue.runner.records import as_json, read_lines, read_run
+from fedtrue.runner.archive import SUFFIX, read
+from fedtrue.runner.records import CONFIG, METRICS, SUMMARY, SWEEP, as_json, find_runs, read_run, run_lines
+
+COMMIT = "0123456789abcdef"
+
+
+def write_run(folder, commit=COMMIT, lines=({"round": 0, "loss": 1.0},)):
+    folder.mkdir(parents=True)
+    origin = "" if commit is None else f'commit = "{commit}"\n'
+    (folder / CONFIG).write_text(f'task = "quadratic"\n\n[origin]\nversion = "1"\n{origin}')
+    (folder / METRICS).write_text("".join(map(as_json, lines)))
+    (folder / SUMMARY).write_text('{"status": "finished"}')
+    return folder
+
+
+def write_sweep(folder, names=("000-a", "001-b"), text='task = "quadratic"\n', **settings):
+    for name in names:
+        write_run(folder / name, **settings)
+    (folder / SWEEP).write_text(text)
+    return folder
+
+
+def pack(*arguments):
+    return main(["pack", *map(str, arguments)])
+
+
+def refused(capsys, *arguments):
+    """The one line said by a pack that is refused."""
+    assert pack(*arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
 
 
 def test_a_packed_run_has_the_same_numbers_to_four_digits_and_the_same_bytes_every_time(tmp_path):
     run = tmp_path / "run"
     assert main(["run", "quadratic", "--rounds", "30", "--client-rate", "0.01", "--out", str(run), "--json"]) == 0
     for folder in ("once", "twice"):
-        assert main(["pack", str(run), "-o", str(tmp_path / folder), "--json"]) == 0
-    small, whole = read_run(tmp_path / "once" / "run"), read_run(run)
-    assert small.summary == whole.summary and small.config == whole.config
+        assert pack(run, "-o", tmp_path / folder, "--allow-uncommitted", "--json") == 0  # of the tree under test
+    once, twice = (tmp_path / folder / f"run{SUFFIX}" for folder in ("once", "twice"))
+    small, whole = read_run(once / "run"), read_run(run)
+    assert (small.summary, small.config, small.origin) == (whole.summary, whole.config, whole.origin)
     np.testing.assert_allclose(small.rounds["loss"], whole.rounds["loss"], rtol=0.5e-3)  # of 1.000
     np.testing.assert_array_equal(small.rounds["bytes_up"], whole.rounds["bytes_up"])
-    assert "cohort" not in small.rounds and not (tmp_path / "once" / "run" / "checkpoints").exists()
-    for path in (tmp_path / "once" / "run").iterdir():
-        assert path.read_bytes() == (tmp_path / "twice" / "run" / path.name).read_bytes()
+    assert "cohort" not in small.rounds
+    assert once.read_bytes() == twice.read_bytes()
 
 
 def test_an_evaluation_keeps_six_digits_of_a_rounds_own_numbers_four_are_enough(tmp_path):
     line = {"round": 0, "loss": 1.23456789, "seconds": 0.0123456789, "evaluation": {"test": {"accuracy": 0.123456789}}}
-    run = tmp_path / "run"
-    run.mkdir()
-    for name, text in {"config.toml": "", "summary.json": "{}", "metrics.jsonl": as_json(line)}.items():
-        (run / name).write_text(text)
-    pack(run, tmp_path / "small")
+    assert pack(write_run(tmp_path / "run", lines=[line]), "-o", tmp_path) == 0
     expected = {"round": 0, "loss": 1.235, "seconds": 0.01235, "evaluation": {"test": {"accuracy": 0.123457}}}
-    assert read_lines(tmp_path / "small" / "metrics.jsonl") == [expected]
+    assert run_lines(tmp_path / f"run{SUFFIX}" / "run") == [expected]
+
+
+def test_packing_an_archive_gives_its_own_bytes(tmp_path):
+    assert pack(write_sweep(tmp_path / "rates"), "-o", tmp_path / "once") == 0
+    assert pack(tmp_path / "once", "-o", tmp_path / "twice") == 0
+    once, twice = (tmp_path / folder / f"rates{SUFFIX}" for folder in ("once", "twice"))
+    assert once.read_bytes() == twice.read_bytes()
+
+
+# --- which archive ----------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_one_archive_and_so_is_a_single_run(tmp_path, capsys):
+    write_sweep(tmp_path / "runs" / "rates", text='task = "quadratic"  # η\n')
+    write_run(tmp_path / "runs" / "alone")
+    assert pack(tmp_path / "runs", "-o", tmp_path / "kept", "--json") == 0
+    kept = tmp_path / "kept"
+    assert sorted(path.name for path in kept.iterdir()) == [f"alone{SUFFIX}", f"rates{SUFFIX}"]
+    assert (list(read(kept / f"rates{SUFFIX}").runs), read(kept / f"rates{SUFFIX}").sweep) == (
+        ["000-a", "001-b"],
+        'task = "quadratic"  # η\n',
+    )
+    assert (list(read(kept / f"alone{SUFFIX}").runs), read(kept / f"alone{SUFFIX}").sweep) == (["alone"], None)
+    answer = json.loads(capsys.readouterr().out)
+    assert {archive["file"]: archive["runs"] for archive in answer["archives"]} == {
+        str(kept / f"alone{SUFFIX}"): 1,
+        str(kept / f"rates{SUFFIX}"): 2,
+    }
+
+
+def test_a_run_is_packed_from_inside_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_sweep(tmp_path / "rates", ["000-a"]) / "000-a")
+    assert pack(".", "-o", tmp_path / "inside") == pack(tmp_path / "rates", "-o", tmp_path / "outside") == 0
+    inside, outside = (tmp_path / folder / f"rates{SUFFIX}" for folder in ("inside", "outside"))
+    assert inside.read_bytes() == outside.read_bytes()
+
+
+def test_the_order_in_which_runs_are_given_does_not_matter(tmp_path):
+    cells = sorted((write_sweep(tmp_path / "rates")).glob("*-*"))
+    assert pack(*cells, "-o", tmp_path / f"one{SUFFIX}") == 0
+    assert pack(*reversed(cells), "-o", tmp_path / f"two{SUFFIX}") == 0
+    assert (tmp_path / f"one{SUFFIX}").read_bytes() == (tmp_path / f"two{SUFFIX}").read_bytes()
+
+
+def test_a_file_takes_the_runs_of_one_sweep(tmp_path, capsys):
+    write_sweep(tmp_path / "runs" / "rates")
+    target = tmp_path / "deep" / f"any-name{SUFFIX}"
+    assert pack(tmp_path / "runs", "-o", target) == 0
+    assert "any-name.runs.xz: 2 runs" in capsys.readouterr().out
+    write_run(tmp_path / "runs" / "alone")
+    line = refused(capsys, tmp_path / "runs", "-o", tmp_path / f"other{SUFFIX}")
+    assert "takes the runs of one sweep, these are of alone, rates: give a folder" in line
+    assert not (tmp_path / f"other{SUFFIX}").exists()
+
+
+def test_a_file_of_another_kind_is_no_target(tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    (tmp_path / "notes").write_text("text")
+    for name in ("notes", "run.xz"):
+        assert f"{name} is not the name of an archive: give a folder, or a file NAME.runs.xz" in refused(
+            capsys, run, "-o", tmp_path / name
+        )
+    assert (tmp_path / "notes").read_text() == "text"
+
+
+def test_cells_trained_later_are_added_by_giving_the_archive_too(tmp_path, capsys):
+    early, late = write_sweep(tmp_path / "early" / "x", ["000-a"]), write_sweep(tmp_path / "late" / "x", ["001-b"])
+    whole = write_sweep(tmp_path / "whole" / "x")
+    kept = tmp_path / "kept" / f"x{SUFFIX}"
+    assert pack(early, "-o", kept.parent) == 0
+    line = refused(capsys, late, "-o", kept.parent)
+    assert "holds 1 run that is not among those given (000-a)" in line and f"give {kept} too, or delete it" in line
+    assert list(read(kept).runs) == ["000-a"]
+    assert pack(kept, late, "-o", kept.parent) == 0
+    assert pack(whole, "-o", tmp_path / "at-once") == 0
+    assert kept.read_bytes() == (tmp_path / "at-once" / f"x{SUFFIX}").read_bytes()
+
+
+def test_runs_of_one_name_and_sweeps_of_one_name_are_not_mixed(tmp_path, capsys):
+    a, b = write_sweep(tmp_path / "a" / "x"), write_sweep(tmp_path / "b" / "x")
+    assert "two runs are called x/000-a" in refused(capsys, a, b, "-o", tmp_path / "kept")
+    (b / SWEEP).write_text('task = "mnist"\n')
+    assert "are cells of two different sweeps called x" in refused(capsys, a, b, "-o", tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_run_that_has_not_ended_is_not_packed(tmp_path, capsys):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text('task = "quadratic"\n')
-    assert main(["pack", str(tmp_path / "run"), "-o", str(tmp_path / "small")]) == 2
-    assert "has not ended" in capsys.readouterr().err
+    (write_run(tmp_path / "run") / SUMMARY).unlink()
+    assert "has not ended: `fedtrue resume" in refused(capsys, tmp_path / "run", "-o", tmp_path / "small")
     assert not (tmp_path / "small").exists()
 
 
-@pytest.mark.parametrize("missing", ["nowhere"])
-def test_a_folder_without_runs_is_refused(tmp_path, capsys, missing):
-    assert main(["pack", str(tmp_path / missing), "-o", str(tmp_path / "small")]) == 2
-    assert "is not a run folder and holds none" in capsys.readouterr().err
+def test_a_folder_without_runs_is_refused(tmp_path, capsys):
+    line = refused(capsys, tmp_path / "nowhere", "-o", tmp_path / "small")
+    assert "is not a run folder and holds none" in line
+
+
+# --- uncommitted code -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commit", "why"),
+    [
+        (COMMIT + "+", "was trained from a tree with uncommitted changes (commit 0123456+)"),
+        ("", "was trained from an unknown commit"),
+        (None, "was trained from an unknown commit"),
+    ],
+)
+def test_a_run_whose_code_was_not_committed_is_refused_with_its_name_and_the_cure(tmp_path, capsys, commit, why):
+    write_sweep(tmp_path / "rates", ["000-a"])
+    write_run(tmp_path / "rates" / "001-b", commit)
+    line = refused(capsys, tmp_path / "rates", "-o", tmp_path / "kept")
+    assert f"{tmp_path / 'rates' / '001-b'} {why}" in line
+    assert "train it again from a clean checkout, or mark it with --allow-uncommitted" in line
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_refusal_counts_the_other_runs(tmp_path, capsys):
+    write_sweep(tmp_path / "rates", ["a", "b", "c"], commit=COMMIT + "+")
+    line = refused(capsys, tmp_path / "rates", "-o", tmp_path / "kept")
+    assert f"{tmp_path / 'rates' / 'a'} (and 2 more) was trained" in line
+
+
+def test_where_it_is_allowed_the_archive_marks_every_run(tmp_path, capsys):
+    for name, commit in {"0": COMMIT, "1": COMMIT + "+", "2": ""}.items():
+        write_run(tmp_path / "rates" / name, commit)
+    (tmp_path / "rates" / SWEEP).write_text("")
+    assert pack(tmp_path / "rates", "-o", tmp_path / "kept", "--allow-uncommitted") == 0
+    kept = tmp_path / "kept" / f"rates{SUFFIX}"
+    assert [run.tree for run in read(kept).runs.values()] == ["committed", "uncommitted", "unknown"]
+    assert "3 runs, 2 of them from uncommitted or unknown code" in capsys.readouterr().out
+    assert main(["table", str(kept), "--columns", "seed,commit"]) == 0
+    assert "0123456; 0123456+; unknown" in capsys.readouterr().out
+
+
+def test_an_archive_of_marked_runs_is_refused_again_without_the_flag(tmp_path, capsys):
+    write_run(tmp_path / "run", COMMIT + "+")
+    assert pack(tmp_path / "run", "-o", tmp_path / "kept", "--allow-uncommitted") == 0
+    capsys.readouterr()
+    assert "uncommitted changes" in refused(capsys, *find_runs([tmp_path / "kept"]), "-o", tmp_path / "again")

@@ -1,7 +1,6 @@
 """Records: one line a round, appended and never changed; a torn last line is no loss but its own."""
 
 import json
-import lzma
 import math
 
 import numpy as np
@@ -81,12 +80,6 @@ def test_a_line_that_is_torn_elsewhere_than_at_the_end_is_refused_with_its_numbe
         read_lines(tmp_path / METRICS)
 
 
-def test_packed_records_read_as_plain_ones(tmp_path):
-    written(tmp_path / METRICS, [line(0), line(1)])
-    plain = tmp_path / METRICS
-    plain.with_name(METRICS + ".xz").write_bytes(lzma.compress(plain.read_bytes()))
-    plain.unlink()
-    assert read_lines(plain) == [line(0), line(1)]
 
 
 # --- a run's own ------------------------------------------------------------------------------------------------------
