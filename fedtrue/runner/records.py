@@ -1,4 +1,4 @@
-"""What a run leaves for people: one JSON line a round, appended and never changed, and a summary at the end.
+"""The records of a run: one JSON line per round, appended and never changed, and a summary at the end.
 
     {"round": 0, "loss": 4.4, "clients": 10, "dropped": 0, "cohort": […], "steps": 48, "pseudo_gradient_norm": 0.9,
      "idle_steps": 0, "bytes_up": 65561840, "bytes_down": 32780920, "seconds": 0.1}
@@ -29,7 +29,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
-PACKED = ".xz"  # after the name of lines that `fedtrue pack` made small
+PACKED = ".xz"  # suffix of lines that `fedtrue pack` compressed
 SHARES = ("accuracy", "recall", "precision")
 LAST = 100  # rounds the paper's numbers are averaged over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
@@ -46,7 +46,7 @@ class Run:
     name: str  # its label, else its folder's name
     config: dict[str, Any]
     origin: dict[str, Any]  # version, commit, devices, command …
-    rounds: dict[str, np.ndarray]  # one entry a round
+    rounds: dict[str, np.ndarray]  # one entry per round
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None: it has not ended
 
@@ -76,7 +76,7 @@ class Appender:
         self.lines += lines
 
     def sync(self) -> None:
-        """Waits until the lines are on the disk, for a checkpoint without its lines is of no use."""
+        """Waits until the lines are on the disk: a checkpoint without its lines is of no use."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
-    """One array an entry, one row a round. Evaluations are left out, for they are not of every round."""
+    """One array per entry, one row per round. Evaluations are left out: not every round has one."""
     names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
     return {name: np.asarray([line[name] for line in lines]) for name in names}
 
