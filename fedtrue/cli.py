@@ -82,15 +82,16 @@ def build_parser() -> argparse.ArgumentParser:
         several.add_argument("--on", choices=["here", "ray"], default="here", help="ray: over the workers of a cluster")
         several.add_argument("--address", help="the Ray cluster's (default: one is started on this machine)")
 
-    theory = commands.add_parser("theory", help="the paper's Fig. 1 and 4", description="Fig. 1 and 4, drawn anew.")
+    theory = commands.add_parser("theory", help="the paper's Fig. 1 and 4", description="Draws Fig. 1 and 4.")
     figures = theory.add_subparsers(title="what", required=True, metavar="WHAT")
-    landscape = _command(figures, "landscape", "Fig. 1a: where each method stands still", "figures.landscape")
+    landscape = _command(figures, "landscape", "Fig. 1a: the fixed point of each method", "figures.landscape")
     curves = _command(figures, "curves", "Fig. 1b: training curves, rate decayed at 200 and 400", "figures.curves")
-    forgetting = _command(figures, "contraction", "Fig. 4: how fast clients forget their start", "figures.contraction")
-    forgetting.add_argument("--in-one-hand", action="store_true", help="one client with all of MNIST, not ten writers")
-    forgetting.add_argument("--steps", type=int, help="local steps k (default 100)")
-    forgetting.add_argument("--kept", type=Path, metavar="FILE.json", help="an answer of --json, in place of measuring")
-    drawn = {"landscape.png": landscape, "curves.png": curves, "contraction.png": forgetting}
+    contraction = _command(figures, "contraction", "Fig. 4: how fast local steps contract", "figures.contraction")
+    contraction.add_argument("--single-client", action="store_true", help="all of MNIST as one client, not ten writers")
+    contraction.add_argument("--steps", type=int, metavar="INT", help="local steps k (default 100)")
+    earlier = "read what --json printed instead of measuring"
+    contraction.add_argument("--from", dest="document", type=Path, metavar="FILE.json", help=earlier)
+    drawn = {"landscape.png": landscape, "curves.png": curves, "contraction.png": contraction}
     for name, figure in drawn.items():
         figure.add_argument("-o", "--out", type=Path, default=Path(name), help=f"the picture (default {name})")
         figure.add_argument("--markdown", action="store_true", help="only the table, for a document; no picture")

@@ -1,4 +1,4 @@
-"""Writing that a crash cannot tear: to a temporary name, to the disk, then renamed."""
+"""Atomic writes: to a temporary name, synced to the disk, then renamed."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ PARTIAL = ".part"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """After this `path` holds `data`, whatever happens; before, it holds what it held. Nothing half-written is left."""
+    """`path` holds either its old contents or all of `data`, whatever happens; no partial file is left."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}{PARTIAL}")  # others may write it too
     try:
         with partial.open("wb") as file:

@@ -71,15 +71,15 @@ def imported_names(statement: ast.Import | ast.ImportFrom, package: str, modules
         yield name if name in modules else base
 
 
-def imports_in(package: Path) -> list[Import]:
-    """What the modules of a package import from each other."""
+def imports_in(package: Path, imported: str = "fedtrue") -> list[Import]:
+    """What the modules of a package import from the package `imported`."""
     modules = modules_in(package)
     found = []
     for source, path in modules.items():
         parent = source if path.name == "__init__.py" else source.rpartition(".")[0]
         for statement, on_import in import_statements(ast.parse(path.read_text())):
             names = imported_names(statement, parent, modules)
-            found += [Import(source, name, on_import) for name in names if name.split(".")[0] == package.name]
+            found += [Import(source, name, on_import) for name in names if name.split(".")[0] == imported]
     return found
 
 
@@ -125,6 +125,10 @@ def test_a_layer_imports_only_from_itself_and_from_layers_above_it():
 
 def test_no_modules_import_each_other_in_a_cycle():
     assert import_cycle(PACKAGE) == []
+
+
+def test_only_reports_and_commands_draw():
+    assert {layer(entry.source) for entry in imports_in(PACKAGE, "matplotlib")} <= {"report", "commands"}
 
 
 def test_the_design_lists_the_layers_in_this_order():

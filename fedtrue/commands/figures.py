@@ -1,4 +1,4 @@
-"""`fedtrue theory`."""
+"""`fedtrue theory`: the paper's figures, computed by `theory` and drawn by `report`."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -7,43 +7,55 @@ from typing import Any
 
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printed, table
-from fedtrue.report import figure_1, figure_4
+from fedtrue.report import draw_figure_1, draw_figure_4
 from fedtrue.report.table_formats import markdown
-
-STEPS = 100
+from fedtrue.runner.folder import origin
+from fedtrue.theory import figure_1, figure_4
 
 
 def landscape(options: Namespace) -> Answer:
-    return _answer("Fig. 1a", "method", figure_1.landscape(_picture(options)), options)
+    document = figure_1.landscape()
+    if picture := _picture(options):
+        draw_figure_1.draw_landscape(document, figure_1.landscape_field(), picture)
+    return _answer("Fig. 1a", "method", document, options)
 
 
 def curves(options: Namespace) -> Answer:
-    return _answer("Fig. 1b", "method", figure_1.curves(_picture(options)), options)
+    document = figure_1.curves()
+    if picture := _picture(options):
+        draw_figure_1.draw_curves(document, picture)
+    return _answer("Fig. 1b", "method", document, options)
 
 
 def contraction(options: Namespace) -> Answer:
     """Measured, or read from the document of an earlier measurement."""
-    document = _kept(options) if options.kept else _measured(options)
+    document = _read(options) if options.document else _measured(options)
     if picture := _picture(options):
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        figure_4.draw(document, picture)
+        draw_figure_4.draw(document, picture)
     said = f"{document['source']}: {document['clients']} clients, {document['orders']} batch orders"
     return _answer("Fig. 4", "client", {**document, "rows": figure_4.rows(document)}, options, said)
 
 
-def _measured(options: Namespace) -> Any:
-    steps = STEPS if options.steps is None else check_int("--steps", options.steps, low=1)
-    return figure_4.measure(figure_4.in_one_hand() if options.in_one_hand else figure_4.writers(), steps)
+def _measured(options: Namespace) -> dict[str, Any]:
+    steps = figure_4.STEPS if options.steps is None else check_int("--steps", options.steps, low=1)
+    task = figure_4.mnist_single_client() if options.single_client else figure_4.mnist_writers()
+    return {**figure_4.measure(task, steps), "origin": origin()}
 
 
-def _kept(options: Namespace) -> Any:
-    if options.in_one_hand or options.steps is not None:
-        raise ValueError("--kept shows what was measured: without it, --in-one-hand and --steps say what to measure")
-    return figure_4.read(options.kept)
+def _read(options: Namespace) -> dict[str, Any]:
+    if options.single_client or options.steps is not None:
+        raise ValueError(
+            "--from shows what was measured before: leave out --single-client and --steps, or --from to measure"
+        )
+    return draw_figure_4.read(options.document)
 
 
 def _picture(options: Namespace) -> Path | None:
-    return None if options.markdown else options.out
+    """Where the picture goes, in a folder that exists; None if only the table is wanted."""
+    if options.markdown:
+        return None
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    return Path(options.out)
 
 
 def _answer(title: str, first: str, data: Mapping[str, Any], options: Namespace, *said: str) -> Answer:

@@ -1,6 +1,6 @@
 """A run folder: created once with its settings, then written by one process at a time.
 
-config.toml         every setting, and where the run came from     summary.json        when it has ended
+config.toml         every setting, and how the run was started     summary.json        when it has ended
 metrics.jsonl       one line per round                             model.safetensors   its final weights
 checkpoints/        the last two                                   tensorboard/        if asked for
 """
@@ -43,7 +43,7 @@ def make(
     metric_kinds: Mapping[str, Metric] = MappingProxyType({}),
     data: str | None = None,
 ) -> None:
-    """A new run folder; one that holds a run already is left alone.
+    """Creates a run folder; one that already holds a run is refused.
 
     `metric_kinds`: as the task declares them; `data`: the fingerprint of the train data.
     """
@@ -80,7 +80,7 @@ def _shown(value: Any) -> str:
 
 
 def check_new(path: Path) -> None:
-    """Refuses a folder that holds a run already."""
+    """Refuses a folder that already holds a run."""
     if is_run_folder(path):
         raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
 
@@ -130,12 +130,12 @@ def _raise_with_cure_if_disk_is_full(error: BaseException | None, path: Path) ->
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a run was ever started there."""
+    """Whether a run was started in this folder."""
     return (path / CONFIG).exists()
 
 
 def origin() -> dict[str, Any]:
-    """Where a run comes from: version, commit, devices, packages, command line, time."""
+    """How a run was started: version, commit, devices, packages, command line, time."""
     return {
         "version": __version__,
         "commit": _commit(),
@@ -155,13 +155,13 @@ def _version(package: str) -> str | None:
 
 
 def _command() -> str:
-    """As it can be typed again."""
+    """The command line, quoted for a shell."""
     program = Path(sys.argv[0]).name
     return shlex.join([*(["python", "-m", "fedtrue"] if program == "__main__.py" else [program]), *sys.argv[1:]])
 
 
 def _commit() -> str:
-    """Of the checkout fedtrue runs from, with a + if files were changed; empty if it was installed."""
+    """The commit of the checkout that fedtrue runs from, with a + if files were changed; empty if it was installed."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=True)

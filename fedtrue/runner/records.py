@@ -1,4 +1,4 @@
-"""What a run leaves for people: one JSON line a round, appended and never changed, and a summary at the end.
+"""The records of a run: one JSON line per round, appended and never changed, and a summary at the end.
 
     {"round": 0, "loss": 4.4, "clients": 10, "dropped": 0, "cohort": […], "steps": 48, "pseudo_gradient_norm": 0.9,
      "idle_steps": 0, "bytes_up": 65561840, "bytes_down": 32780920, "seconds": 0.1}
@@ -45,7 +45,7 @@ class Run:
     name: str  # its label, else its folder's name
     config: dict[str, Any]
     origin: dict[str, Any]  # version, commit, devices, command …
-    rounds: dict[str, np.ndarray]  # one entry a round
+    rounds: dict[str, np.ndarray]  # one entry per round
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None: it has not ended
     config_text: str  # config.toml as written
@@ -78,7 +78,7 @@ class Appender:
         self.lines += lines
 
     def sync(self) -> None:
-        """Waits until the lines are on the disk, for a checkpoint without its lines is of no use."""
+        """Waits until the lines are on the disk: a checkpoint without its lines is of no use."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
-    """One array an entry, one row a round. Evaluations are left out, for they are not of every round."""
+    """One array per entry, one row per round. Evaluations are left out: not every round has one."""
     names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
     return {name: np.asarray([line[name] for line in lines]) for name in names}
 

@@ -1,4 +1,4 @@
-"""Figure 4: what it measures, what it calls best, and that a kept measurement can be drawn again."""
+"""Figure 4: what it measures, which rate it calls best, and that a measurement can be drawn again from its file."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.cli import main
-from fedtrue.report import figure_4
+from fedtrue.theory import figure_4
 
 STEPS, RATES = 4, (0.5, 0.2)
 CURVATURES, SIZES = (2.5, 3.5), (1, 3)
@@ -17,7 +17,7 @@ CURVATURES, SIZES = (2.5, 3.5), (1, 3)
 
 @pytest.fixture(scope="module")
 def document():
-    """Two quadratic bowls: from any two starts SGD contracts by exactly (1 − ηc)² a step."""
+    """Two quadratic bowls: from any two starts SGD contracts by exactly (1 − ηc)² per step."""
     clients = [{"curvature": np.full(size, c)} for c, size in zip(CURVATURES, SIZES)]
     task = ft.tasks.from_arrays(
         clients,
@@ -40,46 +40,46 @@ def test_sgds_h_is_the_weighted_mean_of_the_clients_closed_forms(document, rate)
     k = np.arange(1, STEPS + 1)
     weights = np.array(SIZES) / sum(SIZES)
     exact = sum(w * (1 - rate * c) ** (2 * k) for w, c in zip(weights, CURVATURES))
-    np.testing.assert_allclose(curve(document, "SGD", rate)["h"], exact, rtol=1e-5)  # six digits are kept
+    np.testing.assert_allclose(curve(document, "SGD", rate)["h"], exact, rtol=1e-5)  # six digits are written
     np.testing.assert_allclose(curve(document, "SGD", rate)["deviation"], 0, atol=1e-6)  # whatever the starts
 
 
 def test_the_best_rate_is_the_lowest_at_the_last_step_and_need_not_be_the_largest(document):
-    best = figure_4.best(document)
+    best = figure_4.best_curves(document)
     assert set(best) == {"SGD", "Adam"}
     assert best["SGD"]["rate"] == 0.2  # ¼·0.5⁸ + ¾·0.3⁸ = 0.001 against ¼·0.25⁸ + ¾·0.75⁸ = 0.075 at 0.5
     for name, chosen in best.items():
         assert chosen["h"][-1] == min(c["h"][-1] for c in document["curves"] if c["optimizer"] == name)
 
 
-def test_a_kept_document_is_drawn_and_written_without_measuring(document, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(figure_4, "measure", lambda task: pytest.fail("measured"))
-    kept = tmp_path / "kept.json"
-    kept.write_text(json.dumps(document))
-    assert main(["theory", "contraction", "--kept", str(kept), "-o", str(tmp_path / "new" / "h.png"), "--json"]) == 0
+def test_a_document_is_drawn_and_printed_from_its_file_without_measuring(document, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figure_4, "measure", lambda *arguments: pytest.fail("measured"))
+    file = tmp_path / "h.json"
+    file.write_text(json.dumps(document))
+    assert main(["theory", "contraction", "--from", str(file), "-o", str(tmp_path / "new" / "h.png"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["curves"] == document["curves"] and (tmp_path / "new" / "h.png").stat().st_size > 10_000
-    assert main(["theory", "contraction", "--kept", str(kept), "--markdown"]) == 0
+    assert main(["theory", "contraction", "--from", str(file), "--markdown"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("| client | best rate | h(1) | h(3) | h(4) |") and said.count("\n") == 4
-    (tmp_path / "kept.json.gz").write_bytes(gzip.compress(kept.read_bytes()))
-    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json.gz"), "--markdown"]) == 0
+    (tmp_path / "h.json.gz").write_bytes(gzip.compress(file.read_bytes()))
+    assert main(["theory", "contraction", "--from", str(tmp_path / "h.json.gz"), "--markdown"]) == 0
     assert capsys.readouterr().out == said
-    for asked in (["--steps", "100"], ["--in-one-hand"]):
-        assert main(["theory", "contraction", "--kept", str(kept), *asked]) == 2
-        assert "--kept shows what was measured" in capsys.readouterr().err
+    for asked in (["--steps", "100"], ["--single-client"]):
+        assert main(["theory", "contraction", "--from", str(file), *asked]) == 2
+        assert "--from shows what was measured before" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
 def test_a_file_that_holds_something_else_is_refused_in_one_line(text, tmp_path, capsys):
-    (tmp_path / "kept.json").write_text(text)
-    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json")]) == 2
+    (tmp_path / "h.json").write_text(text)
+    assert main(["theory", "contraction", "--from", str(tmp_path / "h.json")]) == 2
     assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
-    (tmp_path / "kept.json.gz").write_text(text)
-    assert main(["theory", "contraction", "--kept", str(tmp_path / "kept.json.gz")]) == 2
+    (tmp_path / "h.json.gz").write_text(text)
+    assert main(["theory", "contraction", "--from", str(tmp_path / "h.json.gz")]) == 2
     assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
-    assert main(["theory", "contraction", "--kept", str(tmp_path / "none.json")]) == 2
-    assert "none.json is not there" in capsys.readouterr().err
+    assert main(["theory", "contraction", "--from", str(tmp_path / "none.json")]) == 2
+    assert "none.json does not exist" in capsys.readouterr().err
 
 
 def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys):
@@ -93,10 +93,10 @@ def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.data
-def test_all_of_mnist_in_one_hand_takes_the_steps_asked_for(real_data, monkeypatch, tmp_path, capsys):
+def test_all_of_mnist_as_a_single_client_takes_the_steps_asked_for(real_data, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(figure_4, "RATES", (0.02,))
     monkeypatch.setattr(figure_4, "OPTIMIZERS", {"SGD": ft.client.sgd})
-    words = ["theory", "contraction", "--in-one-hand", "-o", str(tmp_path / "h.png"), "--json", "--steps"]
+    words = ["theory", "contraction", "--single-client", "-o", str(tmp_path / "h.png"), "--json", "--steps"]
     assert main([*words, "2"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["clients"] == 1 and len(answer["curves"][0]["h"]) == 2
@@ -105,9 +105,9 @@ def test_all_of_mnist_in_one_hand_takes_the_steps_asked_for(real_data, monkeypat
 
 
 @pytest.mark.data
-def test_the_real_thing_in_small(real_data, monkeypatch):
+def test_a_few_steps_of_two_real_writers_contract_with_every_optimizer(real_data, monkeypatch):
     monkeypatch.setattr(figure_4, "RATES", (0.02,))
-    document = figure_4.measure(figure_4.writers(2), steps=3, orders=2, starts=1)
+    document = figure_4.measure(figure_4.mnist_writers(2), steps=3, orders=2, starts=1)
     assert document["clients"] == 2
     assert [found["optimizer"] for found in document["curves"]] == ["SGD", "Adagrad", "Adam", "Yogi"]
     for found in document["curves"]:
