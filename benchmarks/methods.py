@@ -15,7 +15,8 @@ import jax
 from device import measure
 
 from fedtrue.engine.simulation import Simulation
-from fedtrue.runner.sweep import read_sweep
+from fedtrue.runner.build import build_method, load_task, simulation_arguments
+from fedtrue.runner.sweep.cells import read_sweep
 
 
 def main() -> None:
@@ -29,8 +30,8 @@ def main() -> None:
     for cell in read_sweep(options.sweep):
         if not fnmatch(cell.name, options.cells):
             continue
-        task = cell.config.load_task()
-        simulation = Simulation(task, cell.config.build_method(task), **cell.config.simulation(task))
+        task = load_task(cell.config)
+        simulation = Simulation(task, build_method(cell.config, task), **simulation_arguments(cell.config, task))
         first, median, times, *_ = measure(simulation, options.rounds)
         found = {
             "method": cell.config.name(),

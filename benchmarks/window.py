@@ -19,7 +19,8 @@ import numpy as np
 
 import fedtrue as ft
 from fedtrue.engine.simulation import Simulation
-from fedtrue.runner.config import RunConfig
+from fedtrue.runner.build import load_task
+from fedtrue.runner.settings import RunConfig
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("--dispatches", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=2, help="a dispatch")
     options = parser.parse_args()
-    task = RunConfig(options.task).load_task()
+    task = load_task(RunConfig(options.task))
     method = ft.fedopt(ft.client.adagrad(0.1), ft.server.sgd(1.0))
     found = {}
     for name, on_device in (("windows", False), ("all on the device", True)):

@@ -12,7 +12,6 @@ from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
 from fedtrue.version import __version__
 
-
 OFTEN_USED = ("client", "client_rate", "server", "server_rate", "correction", "rounds", "seed")
 
 

@@ -1,4 +1,4 @@
-"""The one table of clients: their data, and one number each of what differs between them. Theory and engine share it."""
+"""The one table of clients, which theory and engine share: their data, and the numbers in which they differ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

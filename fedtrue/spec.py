@@ -47,7 +47,7 @@ class Part:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and is_rebuildable(self.spec) and self.spec == other.spec  # type: ignore
+        return type(self) is type(other) and is_rebuildable(self.spec) and self.spec == other.spec
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self.spec)))
@@ -123,11 +123,15 @@ def from_spec(spec: Any, kind: str = "method") -> Any:
     if not isinstance(spec, str | Mapping):
         return CONVERTERS[kind](spec)
     if not is_rebuildable(spec):
-        raise ValueError(f"{kind} {part_name(spec)!r} was written in Python, no record can rebuild it: pass the part itself")
+        raise ValueError(
+            f"{kind} {part_name(spec)!r} was written in Python, no record can rebuild it: pass the part itself"
+        )
     factory = look_up(kind, FACTORIES[kind], part_name(spec))
     options = part_options(spec)
     check_options(kind, part_name(spec), options)
-    missing = [key for key, entry in option_table(factory).items() if entry.default is entry.empty and key not in options]
+    missing = [
+        key for key, entry in option_table(factory).items() if entry.default is entry.empty and key not in options
+    ]
     if missing:
         raise ValueError(f"{kind} {part_name(spec)!r} needs {missing[0]}: give a number, e.g. {missing[0]} = 0.1")
     return factory(**options)

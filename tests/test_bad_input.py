@@ -76,12 +76,12 @@ def test_a_wrong_part_is_named(build, said):
         ({"local_steps": 2.5}, "local_steps must be whole numbers at least 1"),
         ({"rate_multipliers": [1.0]}, "rate_multipliers has 1 entries for 2 clients"),
         ({"rate_multipliers": [1.0, -1.0]}, "rate_multipliers must be finite and above 0"),
-        ({"cohort": 3}, "cohort must be a whole number at least 1 and at most 2, not 3"),
-        ({"rounds": -1}, "rounds must be a whole number at least 0"),
-        ({"rounds": 2.5}, "rounds must be a whole number"),
-        ({"seed": "x"}, "seed must be a whole number"),
-        ({"evaluate_every": 0}, "evaluate_every must be a whole number at least 1"),
-        ({"lanes": 0}, "lanes must be a whole number at least 1"),
+        ({"cohort": 3}, "cohort must be an integer of at least 1 and at most 2, not 3"),
+        ({"rounds": -1}, "rounds must be an integer of at least 0"),
+        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"seed": "x"}, "seed must be an integer"),
+        ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),
+        ({"lanes": 0}, "lanes must be an integer of at least 1"),
     ],
 )
 def test_a_wrong_run_is_named(arguments, said):

@@ -287,8 +287,8 @@ def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
         return jax.tree.unflatten(structure, [linear.Dense(own) if own.ndim == 2 else own])
 
     rate = schedule("preconditioned: learning_rate", learning_rate)
-    fixed = {"precondition": lambda g, state: (state, state), "preconditioner": lambda state, g: state}
-    return replace(sgd(rate), init=init, **fixed)
+    precondition = lambda g, state: (state, state)
+    return replace(sgd(rate), init=init, precondition=precondition, preconditioner=lambda state, g: state)
 
 
 CLIENT_OPTIMIZERS = FACTORIES["client"]

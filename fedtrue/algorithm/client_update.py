@@ -1,7 +1,7 @@
 """The local steps of one client: Algorithm 1's inner loop, and the rules that other methods add to it.
 
-    g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
-    x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
+g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
+x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
 """
 
 from collections.abc import Callable

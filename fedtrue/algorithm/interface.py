@@ -1,6 +1,6 @@
 """The interface that everything federates through: simulation, theory, diagnosis, deployment.
 
-    server ── broadcast ──▶ client: start, step, step, …, finish ──▶ contributions ── weighted sums ──▶ receive ── server
+    server ── broadcast ──▶ client: start, step, …, finish ── contributions ──▶ weighted sums ── receive ──▶ server
 
 A round is one or more phases. A phase samples a cohort, broadcasts, lets every client of the cohort work, sums what
 they contribute, and hands the sums to the server.

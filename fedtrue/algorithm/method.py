@@ -115,7 +115,9 @@ def fedopt(
 def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
     """A client that is drawn twice in one round would have two memories."""
     if sampling.with_replacement and (clients.client_state == "inherit" or clients.rule.init_memory):
-        keeps = "client_state 'inherit'" if clients.client_state == "inherit" else "a method whose clients keep a memory"
+        keeps = (
+            "client_state 'inherit'" if clients.client_state == "inherit" else "a method whose clients keep a memory"
+        )
         raise ValueError(
             f"sampling {sampling.name!r} may draw a client twice in a round; {keeps} needs sampling 'uniform'"
         )

@@ -44,7 +44,7 @@ class Sampling(Part):
     """How cohorts are drawn, as data: theory, weighting and the engine read what they need of it."""
 
     draw: Callable[[Any, ClientSizes, int, Scores | None], Draw]  # (key, sizes, places, scores) → cohort
-    probability: Callable[[np.ndarray], np.ndarray] | None  # sizes → every client's chance per draw, where it is defined
+    probability: Callable[[np.ndarray], np.ndarray] | None  # sizes → chances per draw, where defined
     with_replacement: bool
     needs_scores: bool = False  # cohorts are then known only once an earlier phase has ended
 

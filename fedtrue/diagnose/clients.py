@@ -232,5 +232,3 @@ def _with_both_traces(memory: Any, parts: ClientParts, walking: ClientParts, x: 
 
 def _flat(tree: Any) -> Any:
     return ravel_pytree(tree)[0]
-
-

@@ -1,13 +1,13 @@
 """A round at weights x, taken apart: the true gradient, and everything that bends it.
 
-    E[pseudo-gradient] = η D ∇F  +  weighting  +  bias  +  noise  +  drift  +  cohorts
+E[pseudo-gradient] = η D ∇F  +  weighting  +  bias  +  noise  +  drift  +  cohorts
 
-    η D ∇F      the truth at the method's own scale: D is the method fed with ones in place of all gradients
-    weighting   the run's client weights are not the objective's
-    bias        clients enter with weights W_i that differ: η Σ w_i (W_i − D) ∇F_i; without correction W_i = N_i
-    noise       a preconditioner meets the gradient it was made of: what batches do at x beyond their mean gradient
-    drift       clients move while they step; it vanishes with η
-    cohorts     a correction may be no linear function of the sums, and then the mean over cohorts is not everyone's
+η D ∇F      the truth at the method's own scale: D is the method fed with ones in place of all gradients
+weighting   the run's client weights are not the objective's
+bias        clients enter with weights W_i that differ: η Σ w_i (W_i − D) ∇F_i; without correction W_i = N_i
+noise       a preconditioner meets the gradient it was made of: what batches do at x beyond their mean gradient
+drift       clients move while they step; it vanishes with η
+cohorts     a correction may be no linear function of the sums, and then the mean over cohorts is not everyone's
 """
 
 import math
@@ -49,9 +49,7 @@ class Decomposition(NamedTuple):
     dropped: int
 
 
-def decompose(
-    sums: Sums, correction: Correction, cohort: int, federation: int, all_cohorts: bool
-) -> Decomposition:
+def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, all_cohorts: bool) -> Decomposition:
     """From the sums over the clients looked at, of a `federation` of so many; a cohort of everyone is all of them."""
     w, omega = sums.objective, sums.weight
     gradient, method_gradient = sums.gradient / w, sums.method_gradient / omega

@@ -1,4 +1,4 @@
-"""Takes a round of a method apart at given weights: which clients are looked at, in which cohorts, over which batches."""
+"""Takes a round apart at given weights: which clients are looked at, in which cohorts, over which batches."""
 
 import itertools
 import math
@@ -138,9 +138,7 @@ def draw_cohorts(
     return draws, chances, everything
 
 
-def _visits(
-    task: Task, table: Federation, chosen: Chosen, memory_of: Callable[[int], Any]
-) -> Iterator[VisitedClient]:
+def _visits(task: Task, table: Federation, chosen: Chosen, memory_of: Callable[[int], Any]) -> Iterator[VisitedClient]:
     """One client after another, its rows in a buffer of fixed size."""
     window = Window(task.train, places=1, rounds=1)
     real = lambda number: jnp.asarray(number, jnp.result_type(float))

@@ -69,7 +69,11 @@ def _innocent(diagnosis: Diagnosis) -> Verdict:
     scatter = np.hypot(numbers.batch_scatter, numbers.cohort_scatter)
     if scatter > numbers.pseudo_gradient_norm:
         from_batches = numbers.batch_scatter**2 / scatter**2
-        cure = "decay the learning rates" if diagnosis.cohort == diagnosis.federation else "decay the learning rates or use a larger --cohort"
+        cure = (
+            "decay the learning rates"
+            if diagnosis.cohort == diagnosis.federation
+            else "decay the learning rates or use a larger --cohort"
+        )
         rest = (
             f"what remains is the scatter of single rounds, {scatter / numbers.pseudo_gradient_norm:.2g} times their "
             f"mean ({_percent(from_batches)} of its variance from gradient noise, "

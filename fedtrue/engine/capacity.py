@@ -138,7 +138,9 @@ def _fills_a_core(params: Any, device: Any, cells: int = 1) -> bool:
 def fewest_lanes(steps: np.ndarray, cohort: int) -> int:
     """The fewest lanes whose rounds are hardly longer than with a lane for every client, over some drawn cohorts."""
     generator = np.random.default_rng(0)
-    drawn = [np.sort(generator.choice(steps, cohort, replace=len(steps) < cohort))[::-1] for _ in range(SAMPLED_COHORTS)]
+    drawn = [
+        np.sort(generator.choice(steps, cohort, replace=len(steps) < cohort))[::-1] for _ in range(SAMPLED_COHORTS)
+    ]
     shortest = sum(int(cohort_steps[0]) for cohort_steps in drawn)
     low, high = 1, cohort
     while low < high:

@@ -51,7 +51,7 @@ def one_lane(jobs: Jobs, plan: Plan, lane: Any) -> tuple[Any, Any]:
 
 
 def lane_per_job(jobs: Jobs, plan: Plan, lanes: Any) -> tuple[Any, Any]:
-    """All jobs begin now. Their common start is one state under `vmap`, not one per lane: the first step reads it once."""
+    """All jobs begin now. Under `vmap` their common start is one state, not one per lane, and read once."""
     places = at_work(plan, lanes, 0)
     begun = jax.vmap(lambda place: jobs.step(jobs.start(place), place, 0))(places)
     step = jax.vmap(_step_if_busy(jobs, plan), (0, 0, None))

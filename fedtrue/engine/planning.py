@@ -64,9 +64,7 @@ def plan_simulation(
     rounds = window_rounds(task.train, places, ROUNDS_PER_DISPATCH) if data_on_host else ROUNDS_PER_DISPATCH
     if memory_on_host:
         rounds = min(rounds, max(1, int(WINDOW_BYTES // (places * memory))))
-    return SimulationPlan(
-        size, chosen, tuple(devices[: chosen.devices]), data_on_host, memory_on_host, rounds
-    )
+    return SimulationPlan(size, chosen, tuple(devices[: chosen.devices]), data_on_host, memory_on_host, rounds)
 
 
 def _wanted(asked: bool | None, fits: bool) -> bool:
@@ -81,4 +79,3 @@ def sampled_places(method: Method, cohort: int) -> int:
     """Clients that are drawn per round, in all phases."""
     phases = method.phases
     return sum(phase.cohort or cohort for i, phase in enumerate(phases) if i == 0 or phase.sampling is not None)
-

@@ -9,7 +9,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums, weigh
-from fedtrue.algorithm.interface import Broadcast, Client, ClientWork, Context, Phase, ServerState
+from fedtrue.algorithm.interface import Broadcast, Client, ClientWork, Context, Loss, Phase, ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import Draw, Sampling, Scores
 from fedtrue.data.batches import round_key
@@ -78,7 +78,7 @@ def initial_state(task: Task, method: Method, federation: Federation, params: An
 
 def client_memory(task: Task, method: Method, federation: Federation, server: ServerState, clients: Any) -> Any:
     """What these clients keep before they first take part, one row each, per phase."""
-    loss = loss_of(task, federation, server.params)
+    loss = Loss(task.loss, ())  # nobody steps here
     context = Context(0, jax.random.key(0), len(federation), 1)
 
     def first(phase: Phase) -> Any:
@@ -158,7 +158,8 @@ def _train(
     operands = (federation, broadcast, cohort, plan, (context.round, context.key))
 
     def train(federation: Any, broadcast: Any, cohort: Any, plan: Any, now: Any, lanes: Any) -> Trained:
-        own_context = Context(*now, context.clients, context.cohort)
+        round_index, key = now
+        own_context = Context(round_index, key, context.clients, context.cohort)
         return Trained(*run_jobs(_jobs(work, federation, broadcast, cohort, own_context), plan, lanes))
 
     lanes = jnp.arange(setting.lanes)
@@ -173,9 +174,7 @@ def _train(
     return sharded(*operands, lanes)
 
 
-def _jobs(
-    work: ClientWork, federation: Federation, broadcast: Broadcast, cohort: Cohort, context: Context
-) -> Jobs:
+def _jobs(work: ClientWork, federation: Federation, broadcast: Broadcast, cohort: Cohort, context: Context) -> Jobs:
     """A client's work as a job: the only place where lanes and clients meet."""
 
     def start(place: Any) -> Any:

@@ -78,7 +78,9 @@ def to_device(memory: HostMemory, clients: np.ndarray, buffer_rows: int) -> tupl
 
 def from_device(memory: HostMemory, clients: np.ndarray, buffer: Any) -> None:
     """The way back, after the dispatch."""
-    memory.write(clients, jax.tree.map(lambda leaf: _take(np.asarray(leaf), np.arange(len(clients)), memory.axis), buffer))
+    memory.write(
+        clients, jax.tree.map(lambda leaf: _take(np.asarray(leaf), np.arange(len(clients)), memory.axis), buffer)
+    )
 
 
 def with_rows(memory: Any, clients: np.ndarray, rows: Any, axis: int = 0) -> Any:

@@ -89,9 +89,7 @@ def restored(checkpoint: Checkpoint, like: State) -> State:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         found, wanted = arrays[name], np.asarray(wanted)
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise ValueError(
-                f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {wanted.dtype} {wanted.shape}"
-            )
+            raise ValueError(f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {wanted.dtype} {wanted.shape}")
         return found
 
     return jax.tree_util.tree_map_with_path(leaf, like)

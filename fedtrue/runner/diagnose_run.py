@@ -88,5 +88,3 @@ def _restored(found: checkpoint.Checkpoint, task: Task, method: Method, setting:
         return rows[0]
 
     return state.server, memory_of
-
-

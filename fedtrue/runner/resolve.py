@@ -34,7 +34,9 @@ def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:
     for short, part in RATES.items():
         if part in takes and short not in takes and short in options:
             options[part] = {**_table(options.get(part, {})), "learning_rate": options.pop(short)}
-    named = {kind: {"name": takes[kind].default, **_table(options.get(kind, {}))} for kind in RATES.values() if kind in takes}
+    named = {
+        kind: {"name": takes[kind].default, **_table(options.get(kind, {}))} for kind in RATES.values() if kind in takes
+    }
     best = _recommended(task, takes, options, named)
     for kind, spec in named.items():
         options[kind] = _with_rates(kind, spec, best)

@@ -82,7 +82,12 @@ class RunConfig:
         """As a TOML file has them; `from_table` is the way back."""
         table = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         method = {"method": self.method_name, **part_options(self.method)}
-        return {"task": table.pop("task"), "task_options": table.pop("task_options"), **method, **_without_method(table)}
+        return {
+            "task": table.pop("task"),
+            "task_options": table.pop("task_options"),
+            **method,
+            **_without_method(table),
+        }
 
 
 def _without_method(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +114,9 @@ def run_settings() -> dict[str, Any]:
 
 def method_settings() -> list[str]:
     """Every option that some method takes."""
-    return list(dict.fromkeys([*METHOD_FLAGS, *(name for factory in METHODS.values() for name in option_table(factory))]))
+    return list(
+        dict.fromkeys([*METHOD_FLAGS, *(name for factory in METHODS.values() for name in option_table(factory))])
+    )
 
 
 def check_names(config: RunConfig) -> None:
@@ -160,7 +167,9 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
             config = replace(config, method=_change_option(config.method, key, value))
         else:
             valid = ["task", "method", "task_options", *method_settings(), *run_settings()]
-            raise ValueError(f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}")
+            raise ValueError(
+                f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}"
+            )
     return config
 
 

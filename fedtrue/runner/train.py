@@ -152,5 +152,3 @@ def python_settings(task: Task, method: Method, own: Mapping[str, Any]) -> dict[
 def train_metrics(line: Line) -> dict[str, float]:
     """What was measured on the cohort's own batches."""
     return {name: value for name, value in line.items() if name not in NOT_METRICS}
-
-

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -13,10 +12,10 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.data.columns import Example
 from fedtrue.data.locations import find
 from fedtrue.data.partition import dirichlet
-from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
-from fedtrue.tasks.task import Task, split_validation_clients
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
+from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
+from fedtrue.tasks.task import Task, split_validation_clients
 
 CLASSES = 10
 BINARY, JPEG = "cifar-10-binary.tar.gz", "cifar10-jpeg.tar.xz"

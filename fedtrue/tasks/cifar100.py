@@ -1,6 +1,5 @@
 """CIFAR-100 in 500 clients by Pachinko allocation, ResNet-18 with group norm: the paper's image task."""
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -10,11 +9,11 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.data.columns import Fixed
 from fedtrue.data.locations import find
 from fedtrue.data.partition import pachinko
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
 from fedtrue.tasks.task import Task, split_validation_clients
 from fedtrue.tasks.tff_files import file_names, find_split
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 CLASSES = 100
 EXAMPLES_PER_CLIENT = 100

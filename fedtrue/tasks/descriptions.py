@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from fedtrue.data import json_lines
 from fedtrue.data.locations import find
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task
 from fedtrue.tasks.texts import Parts, TextSource
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 FILE = "descriptions.jsonl.xz"
 

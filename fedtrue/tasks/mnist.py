@@ -13,10 +13,10 @@ from fedtrue.data.partition import dirichlet
 from fedtrue.models.cnn import small_cnn
 from fedtrue.models.linear import logistic_regression
 from fedtrue.names import look_up
-from fedtrue.tasks.image_classification import divided, image_task, labelled
-from fedtrue.tasks.task import Rates, Task, split_validation_clients
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
+from fedtrue.tasks.image_classification import divided, image_task, labelled
+from fedtrue.tasks.task import Rates, Task, split_validation_clients
 
 CLASSES, SIDE = 10, 28
 FILES = {  # split → images, labels, writers

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.data.client_data import ClientData
-from fedtrue.tasks.task import Rates, Task
 from fedtrue.spec import named
+from fedtrue.tasks.task import Rates, Task
 
 FIGURE_1 = {"hessians": [[1.0, 30.0], [20.0, 1.0]], "minima": [[2.0, 1.0], [-1.0, -2.0]]}
 

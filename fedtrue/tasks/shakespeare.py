@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -16,12 +15,12 @@ from fedtrue.data.columns import Example, Fixed
 from fedtrue.data.locations import MissingData, find
 from fedtrue.data.text import PAD
 from fedtrue.models.lstm import language_model
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.next_token import next_token_task
 from fedtrue.tasks.paper_rates import SHAKESPEARE
 from fedtrue.tasks.task import Task, split_validation_within
 from fedtrue.tasks.tff_files import Split, find_split
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 # In the order of TFF's own Shakespeare task, so that ids agree with the reference's.
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"

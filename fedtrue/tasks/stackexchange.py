@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -15,13 +14,13 @@ from fedtrue.data.columns import Example, Fixed
 from fedtrue.data.locations import find
 from fedtrue.data.text import encode_sentence, end_id, index_of
 from fedtrue.names import look_up
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.texts import Parts, TextSource, sentences_of, shortfall
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words of a sentence, sentences of a train user: the paper's
 ALL_SITES = "posts_by_user.json.xz"
@@ -56,7 +55,12 @@ def stackexchange(
     kinds = {
         "words": lambda origin: _words_task(origin, words, compute_dtype(dtype), sizes),
         "tags": lambda origin: tagged_text_task(
-            origin, words=words, tags=tags, longest=longest, dtype=compute_dtype(dtype), described_as="Stack Exchange dump"
+            origin,
+            words=words,
+            tags=tags,
+            longest=longest,
+            dtype=compute_dtype(dtype),
+            described_as="Stack Exchange dump",
         ),
     }
     make = look_up("kind", kinds, kind)

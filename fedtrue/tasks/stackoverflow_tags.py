@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from fedtrue.data.cache import cached
@@ -10,13 +9,13 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.data.columns import Example
 from fedtrue.data.locations import find
 from fedtrue.data.vocabulary import tag_counts, word_counts
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
 from fedtrue.tasks.stackoverflow_words import HDF5_NAMES, WORD_COUNTS
 from fedtrue.tasks.tag_prediction import index, known, schema, tag_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.tff_files import Split, find_split, first_of_each
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 TAG_COUNTS = ("stackoverflow.tag_count", "stackoverflow.tag_count.tar.bz2")
 VERSION = 1  # of the conversion: raised when the same file gives other rows

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -12,12 +11,12 @@ from fedtrue.data.columns import Chunk, Fixed, batched
 from fedtrue.data.locations import find
 from fedtrue.data.text import encode_sentences, end_id, index_of
 from fedtrue.data.vocabulary import word_counts
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.tff_files import Split, find_split, first_of_each
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 HDF5_NAMES = {  # the split's name in the SQLite file → its HDF5 file
     "train": "stackoverflow_train.h5",

@@ -2,17 +2,16 @@
 
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
 from fedtrue.data.client_data import ClientData, ClientIds, Ragged
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
 from fedtrue.tasks.tag_prediction import tag_task
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 ABOUT_A_TAG = 0.5  # of the words belong to one of the text's tags: what a model can learn
 MEAN_WORDS, MOST_WORDS = 21, 120  # a sentence and the title

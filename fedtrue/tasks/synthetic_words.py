@@ -2,18 +2,17 @@
 
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
 from fedtrue.data.client_data import ClientData, ClientIds
 from fedtrue.data.text import PAD
+from fedtrue.precision import compute_dtype
+from fedtrue.spec import named
 from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.task import Task, check_positive
 from fedtrue.tasks.zipf import client_sizes, favourite_topics, of_topic, zipf
-from fedtrue.precision import compute_dtype
-from fedtrue.spec import named
 
 ON_TOPIC = 0.5  # of the words are about the example's topic,
 FOLLOWING = 0.4  # and so many are the fixed successor of the word before them: what a model can learn

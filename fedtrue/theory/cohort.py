@@ -12,8 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import total, weigh
-from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.interface import METHOD
+from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import client_sizes
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task

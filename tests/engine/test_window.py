@@ -9,7 +9,7 @@ import numpy as np
 import fedtrue as ft
 from fedtrue.data.client_data import Ragged
 from fedtrue.engine.simulation import Simulation
-from fedtrue.engine.window import Window
+from fedtrue.engine.window import Window, window_rounds
 
 RNG = np.random.default_rng(0)
 SIZES = (3, 1, 9, 4, 7, 2)
@@ -46,7 +46,7 @@ def test_a_run_from_the_host_equals_one_from_the_device_bit_for_bit():
 
 def test_a_window_holds_the_rows_of_its_clients_and_says_where_they_begin():
     data = task().train
-    window = Window(data, cohort=2, most_rounds=3)
+    window = Window(data, places=2, rounds=3)
     columns, starts = window.filled(np.array([[4, 1], [1, 2], [2, 4]]))
     for client in (1, 2, 4):
         rows = np.s_[int(starts[client]) : int(starts[client]) + int(data.sizes[client])]
@@ -59,7 +59,7 @@ def test_a_window_holds_the_rows_of_its_clients_and_says_where_they_begin():
 def test_a_windows_size_depends_on_the_bytes_allowed_not_on_the_data():
     data = task().train
     row_bytes = 2 * 4 + 4 * 8 + 4  # x, up to four int64 words, and a split
-    rows_a_round = 3 * 9  # the cohort, each as large as the largest client
-    assert Window(data, 3, 1000, window_bytes=5 * rows_a_round * row_bytes).rounds == 5
-    assert Window(data, 3, 1000, window_bytes=1).rounds == 1
-    assert Window(data, 3, 4, window_bytes=1e9).rounds == 4
+    rows_per_round = 3 * 9  # the cohort, each as large as the largest client
+    assert window_rounds(data, 3, 1000, window_bytes=5 * rows_per_round * row_bytes) == 5
+    assert window_rounds(data, 3, 1000, window_bytes=1) == 1
+    assert window_rounds(data, 3, 4, window_bytes=1e9) == 4

@@ -11,7 +11,7 @@ import pytest
 from fedtrue.runner.archive import SUFFIX, read
 from fedtrue.runner.packing import COMMITTED, tree_of
 from fedtrue.runner.records import find_runs, read_run
-from fedtrue.runner.sweep import read_sweep
+from fedtrue.runner.sweep.cells import read_sweep
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "experiments" / "records"

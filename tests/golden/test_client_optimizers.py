@@ -12,7 +12,7 @@ def steps(optimizer, gradients):
     """The step of each gradient in turn, as numbers."""
     with float64():
         x = jnp.zeros(())
-        state, memory, out = optimizer.init(x, 0), optimizer.move.rest(x), []
+        state, memory, out = optimizer.init(x, 0), optimizer.move.init(x), []
         for g in gradients:
             p, state = optimizer.precondition(jnp.asarray(float(g)), state)
             step, memory = optimizer.move.step(jnp.asarray(float(g)), p, state, memory)

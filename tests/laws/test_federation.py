@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedtrue as ft
-from fedtrue.algorithm.aggregation import total, weigh
-from fedtrue.algorithm.client_update import ClientOutput
-from fedtrue.algorithm.sampling import by_size, uniform
+from fedtrue.algorithm.aggregation import mean, total, weigh, weighted_sum
+from fedtrue.algorithm.interface import METHOD, UNIFORM, ClientOutput, Contribution
+from fedtrue.algorithm.sampling import by_size, client_sizes, uniform
 
 HESSIANS, MINIMA = [[1.0, 30.0], [20.0, 1.0], [5.0, 2.0]], [[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0]]
 STEPS = [2, 7, 4]
@@ -109,7 +109,8 @@ OBJECTIVE = (SIZES * UPDATES).sum() / SIZES.sum()  # the weighted objective's up
 def expected(sample, weigh_by_size, cohort, draws=20_000):
     """Mean over many cohorts of the cohort's mean update, and its standard error."""
     keys = jax.random.split(jax.random.key(3), draws)
-    chosen = np.asarray(jax.vmap(lambda key: sample(key, jnp.asarray(SIZES), cohort))(keys))
+    sizes = client_sizes(SIZES)
+    chosen = np.asarray(jax.vmap(lambda key: sample.draw(key, sizes, cohort, None).clients)(keys))
     w = SIZES[chosen] if weigh_by_size else np.ones(chosen.shape)
     means = (w * UPDATES[chosen]).sum(1) / w.sum(1)
     return means.mean(), means.std() / draws**0.5
@@ -117,12 +118,12 @@ def expected(sample, weigh_by_size, cohort, draws=20_000):
 
 @pytest.mark.parametrize("cohort", [1, 2, 4])
 def test_by_size_sampling_with_a_uniform_mean_is_unbiased_at_any_cohort_size(cohort):
-    mean, error = expected(by_size, False, cohort)
+    mean, error = expected(by_size(), False, cohort)
     assert abs(mean - OBJECTIVE) < 4 * error
 
 
 def test_uniform_sampling_with_normalised_weights_is_a_ratio_estimate_whose_bias_vanishes_at_full_participation():
-    means, errors = zip(*(expected(uniform, True, cohort) for cohort in (1, 2, 4, 5)))
+    means, errors = zip(*(expected(uniform(), True, cohort) for cohort in (1, 2, 4, 5)))
     assert abs(means[0] - UPDATES.mean()) < 4 * errors[0]  # a cohort of one forgets its weight: E = plain mean
     biases = [abs(mean - OBJECTIVE) for mean in means]
     assert biases[0] > biases[1] > biases[2] > biases[3] == pytest.approx(0.0, abs=1e-12)
@@ -130,7 +131,8 @@ def test_uniform_sampling_with_normalised_weights_is_a_ratio_estimate_whose_bias
 
 def test_uniform_sampling_draws_every_client_at_most_once_and_all_alike():
     keys = jax.random.split(jax.random.key(0), 5_000)
-    chosen = np.asarray(jax.vmap(lambda key: uniform(key, jnp.asarray(SIZES), 2))(keys))
+    sizes = client_sizes(SIZES)
+    chosen = np.asarray(jax.vmap(lambda key: uniform().draw(key, sizes, 2, None).clients)(keys))
     assert (chosen[:, 0] != chosen[:, 1]).all()
     np.testing.assert_allclose(np.bincount(chosen.ravel()) / chosen.size, 0.2, atol=0.015)
 
@@ -140,16 +142,21 @@ def test_uniform_sampling_draws_every_client_at_most_once_and_all_alike():
 
 def output(update, finite):
     return ClientOutput(
-        {"x": jnp.asarray(update)}, {"loss": (jnp.asarray(1.0), jnp.asarray(1.0))}, jnp.asarray(finite), ()
+        {"x": Contribution(jnp.asarray(update)), "count": Contribution(jnp.asarray(1.0), UNIFORM)},
+        metric_sums={"loss": (jnp.asarray(1.0), jnp.asarray(1.0))},
+        memory=(),
+        finite=jnp.asarray(finite),
     )
 
 
 def test_a_client_that_is_not_finite_is_counted_and_adds_nothing():
-    good = weigh(output(2.0, True), jnp.asarray(3.0), jnp.asarray(True))
-    bad = weigh(output(np.inf, False), jnp.asarray(5.0), jnp.asarray(True))
+    weights = lambda own: {METHOD: jnp.asarray(own), UNIFORM: jnp.asarray(1.0)}
+    good = weigh(output(2.0, True), weights(3.0), jnp.asarray(True))
+    bad = weigh(output(np.inf, False), weights(5.0), jnp.asarray(True))
     sums = total(jax.tree.map(lambda *leaves: jnp.stack(leaves), good, bad))
-    assert (float(sums.contribution["x"]), float(sums.weight)) == (6.0, 3.0)
-    assert (int(sums.clients), int(sums.dropped), float(sums.sums["loss"][1])) == (1, 1, 1.0)
+    assert (float(weighted_sum(sums, "x")), float(mean(sums, "x"))) == (6.0, 2.0)  # 3 · 2, and 3 · 2 / 3
+    assert float(weighted_sum(sums, "count")) == 1.0  # its own weighting counts every client once
+    assert (int(sums.clients), int(sums.dropped), float(sums.metric_sums["loss"][1])) == (1, 1, 1.0)
 
 
 def exploding(values):

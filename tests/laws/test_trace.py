@@ -42,7 +42,7 @@ def preconditioners_along(optimizer, gradients):
 
 def displacement(optimizer, vectors, pairs):
     """Σ_k move(vector_k), the preconditioners given."""
-    memory, total = optimizer.move.rest(vectors[0]), jnp.zeros_like(vectors[0])
+    memory, total = optimizer.move.init(vectors[0]), jnp.zeros_like(vectors[0])
     for v, (p, state) in zip(vectors, pairs):
         step, memory = optimizer.move.step(v, p, state, memory)
         total = total + step
@@ -51,9 +51,11 @@ def displacement(optimizer, vectors, pairs):
 
 def trace_of(kind, optimizer, gradients, pairs):
     trace = TRACES[kind]()
-    state = trace.init(optimizer, gradients[0], optimizer.init(gradients[0], 0), trace.rest(optimizer, gradients[0]))
+    state = trace.init(
+        optimizer, gradients[0], optimizer.init(gradients[0], 0), trace.init_memory(optimizer, gradients[0], False)
+    )
     for p, optimizer_state in pairs:
-        state = trace.update(optimizer, p, optimizer_state, state)
+        state = trace.update(optimizer, p, optimizer_state, state, None)
     return trace.total(state)
 
 

@@ -12,11 +12,11 @@ import fedtrue as ft
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
+from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal
-from fedtrue.runner.pauses import Pauses
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, read_lines
+from fedtrue.runner.rounds import run_rounds
 from fedtrue.runner.stop import Stop
-from fedtrue.runner.train import run_rounds
 
 ROUNDS, EVERY = 9, 4  # checkpoints after rounds 4, 8 and 9
 FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles soonest
@@ -60,10 +60,10 @@ class Runs:
     def into(self, folder, stop_after=None, after=lambda done: None, tensorboard=False):
         folder.mkdir(exist_ok=True)
         stop, after = stopping_after(stop_after) if stop_after else (Stop(), after)
-        pauses = Pauses(ROUNDS, evaluate_every=5, checkpoint_every=EVERY)
+        schedule = HostSchedule(ROUNDS, evaluate_every=5, checkpoint_every=EVERY)
         with float64(self.task.float64):
-            journal = Journal(folder, len(self.task.train), message_bytes(self.method, self.task), tensorboard)
-            return run_rounds(self.simulation, [journal], pauses, stop, after, lambda line: None)[0]
+            journal = Journal(folder, len(self.task.train), message_bytes(self.task, self.method), tensorboard)
+            return run_rounds(self.simulation, [journal], schedule, stop, after, lambda line: None)[0]
 
 
 @contextmanager

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedtrue.algorithm.server_optimizer import ServerState
-from fedtrue.engine.program import State
+from fedtrue.algorithm.interface import ServerState
+from fedtrue.engine import store
+from fedtrue.engine.round import State
+from fedtrue.engine.store import rows_of, with_rows
 from fedtrue.runner import checkpoint
-from fedtrue.runner.checkpoint import newest, newest_of_all, restored, rounds_saved, rows_of, save
+from fedtrue.runner.checkpoint import check_clients, newest, newest_of_all, rounds_saved, save
 
 CLIENTS = 8
 
@@ -40,6 +42,14 @@ def saved(folder, rounds, seen, **sizes):
     state, seen = after(rounds, seen, **sizes), np.asarray(seen)
     save(folder, rounds, state._replace(memory=rows_of(state.memory, seen)), seen)
     return state
+
+
+def restored(found, first):
+    """As a run goes on: the state it began with, brought to where the checkpoint was taken."""
+    clients = len(jax.tree.leaves(first.memory)[0]) if jax.tree.leaves(first.memory) else CLIENTS
+    check_clients(found, clients)
+    state = checkpoint.restored(found, first._replace(memory=rows_of(first.memory, found.clients)))
+    return state._replace(memory=with_rows(first.memory, found.clients, state.memory))
 
 
 def same(a, b):
@@ -182,10 +192,10 @@ def test_rows_gathered_on_the_device_are_the_rows(count, axis):
 def test_however_many_took_part_nothing_is_compiled_again():
     memory = jnp.zeros((3000, 5))
     rows_of(memory, np.arange(10))
-    compiled = checkpoint._take._cache_size()
+    compiled = store._take_on_device._cache_size()
     for count in (11, 600, 2999):
         rows_of(memory, np.arange(count))
-    assert checkpoint._take._cache_size() == compiled
+    assert store._take_on_device._cache_size() == compiled
 
 
 def test_the_guide_prints_what_the_benchmark_measured():

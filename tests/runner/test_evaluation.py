@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtrue as ft
-from fedtrue.runner.config import RunConfig
+from fedtrue.runner.build import load_task
 from fedtrue.runner.evaluation import Evaluator, means, sums_of_clients
+from fedtrue.runner.settings import RunConfig
 
 RNG = np.random.default_rng(0)
 
@@ -61,10 +62,10 @@ def test_of_many_clients_only_those_that_are_reached_have_an_entry():
 
 
 def test_the_limit_is_a_setting_of_the_run():
-    assert RunConfig("synthetic_tags", {"clients": 2}, evaluation_limit=7).load_task().evaluation_limit == 7
-    assert RunConfig("synthetic_tags", {"clients": 2}).load_task().evaluation_limit is None
+    assert load_task(RunConfig("synthetic_tags", {"clients": 2}, evaluation_limit=7)).evaluation_limit == 7
+    assert load_task(RunConfig("synthetic_tags", {"clients": 2})).evaluation_limit is None
     with pytest.raises(ValueError, match="evaluation_limit"):
-        RunConfig("quadratic", evaluation_limit=0).load_task()
+        load_task(RunConfig("quadratic", evaluation_limit=0))
 
 
 def test_views_of_the_data_are_evaluated_as_such():

@@ -80,8 +80,6 @@ def test_a_line_that_is_torn_elsewhere_than_at_the_end_is_refused_with_its_numbe
         read_lines(tmp_path / METRICS)
 
 
-
-
 # --- a run's own ------------------------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,14 @@ import safetensors.numpy
 
 from fedtrue.cli import main
 from fedtrue.files import write_atomically
-from fedtrue.runner import together
+from fedtrue.runner.build import load_task, steps_of_clients
 from fedtrue.runner.records import read_run
+from fedtrue.runner.resolve import resolved
+from fedtrue.runner.settings import read_toml
 from fedtrue.runner.stop import Stop, Stopped
-from fedtrue.runner.sweep import read_sweep
-from fedtrue.runner.sweeping import groups, prepare, run_groups
+from fedtrue.runner.sweep import train_cells
+from fedtrue.runner.sweep.cells import read_sweep
+from fedtrue.runner.sweep.run import groups, prepare, run_groups
 
 PARTS = """
 task = "quadratic"
@@ -100,8 +103,8 @@ def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, p
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return run_rounds(simulation, *arguments)
 
-    run_rounds = together.run_rounds
-    monkeypatch.setattr(together, "run_rounds", with_little_memory)
+    run_rounds = train_cells.run_rounds
+    monkeypatch.setattr(train_cells, "run_rounds", with_little_memory)
     _, halved = sweep(PARTS, tmp_path)
     assert tried == [12, 6, 6]
     for cell in cells:
@@ -325,27 +328,24 @@ def test_a_sweep_file_is_not_a_run(tmp_path, capsys):
 
 def test_settings_written_are_settings_read(parts):
     """A cell's config.toml is its settings, to the last digit."""
-    from fedtrue.runner.config import read_toml
-
     cells, out = parts
     for cell in cells:
-        task = cell.config.load_task()
         kept = read_toml(out / cell.name / "config.toml")
-        assert kept == replace(cell.config.resolved(task), label=cell.config.label)
+        assert kept == resolved(cell.config, load_task(cell.config))
 
 
 def test_clients_can_have_numbers_of_epochs_of_their_own(tmp_path):
     """Drawn once from 1 to 20: a property of the federation, the same for every seed and method."""
     config = cells_of("local_epochs = [1, 20]\n[sweep.product]\nseed = [0, 1]\n", tmp_path)[0].config
-    task = replace(config, task="synthetic_tags", task_options={"clients": 40}).load_task()
-    steps = np.asarray(config.steps_of_clients(task))
+    task = load_task(replace(config, task="synthetic_tags", task_options={"clients": 40}))
+    steps = np.asarray(steps_of_clients(config, task))
     epochs = steps / task.steps_of_clients()
     np.testing.assert_array_equal(epochs, epochs.round())
     assert epochs.min() >= 1 and epochs.max() <= 20 and len(np.unique(epochs)) > 10
-    np.testing.assert_array_equal(replace(config, seed=7).steps_of_clients(task), steps)
+    np.testing.assert_array_equal(steps_of_clients(replace(config, seed=7), task), steps)
     for wrong in ([0, 3], [5, 2], [1, 2, 3]):
-        with pytest.raises(ValueError, match="fewest,most"):
-            replace(config, local_epochs=wrong).steps_of_clients(task)
+        with pytest.raises(ValueError, match="FEWEST,MOST"):
+            steps_of_clients(replace(config, local_epochs=wrong), task)
 
 
 def test_a_task_may_be_given_lists_of_lists(tmp_path):

@@ -45,7 +45,7 @@ def test_the_expected_operator_is_the_mean_over_its_seeds():
 
 def test_a_round_of_clients_that_remember_is_refused_as_an_operator():
     method = ft.fedopt(ft.client.adagrad(0.1), client_state="sync")
-    with float64(), pytest.raises(ValueError, match="restart"):
+    with float64(), pytest.raises(ValueError, match="keep a state besides"):
         round_operator(ft.tasks.quadratic(), method, 2)(jnp.zeros(2))
 
 

@@ -14,7 +14,9 @@ from fedtrue.algorithm.weighting import Weighting
 from fedtrue.spec import by_name, named
 
 
-def _sgd_clients(client_rate: Any, optimizer: ServerOptimizer, sampling: Sampling, weighting: Weighting | None) -> Method:
+def _sgd_clients(
+    client_rate: Any, optimizer: ServerOptimizer, sampling: Sampling, weighting: Weighting | None
+) -> Method:
     return federated(ClientParts(client.sgd(client_rate), exact(), none()), optimizer, sampling, weighting)
 
 

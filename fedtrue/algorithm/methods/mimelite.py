@@ -1,7 +1,7 @@
 """MimeLite (Karimireddy et al. 2021): clients step with the server's optimizer statistics and do not change them.
 
-    y ← y − η step(g_i(y), s)                           local steps; s = (v, m) of any client optimizer, held fixed
-    s ← s updated by Σ w_i ∇F_i(x)                      once per round, by the mean gradient at the server's weights
+y ← y − η step(g_i(y), s)                           local steps; s = (v, m) of any client optimizer, held fixed
+s ← s updated by Σ w_i ∇F_i(x)                      once per round, by the mean gradient at the server's weights
 """
 
 from dataclasses import replace

@@ -18,7 +18,14 @@ from fedtrue.runner.sweep.grid import program_of
 from fedtrue.runner.sweep.train_cells import Watch, train_cells
 from fedtrue.tasks.task import Task
 
-LOADED = ("task", "task_options", "precision", "local_epochs", "batch_size", "evaluation_limit")  # what a task is loaded with
+LOADED = (
+    "task",
+    "task_options",
+    "precision",
+    "local_epochs",
+    "batch_size",
+    "evaluation_limit",
+)  # what a task is loaded with
 
 Group = tuple[Task, list[Cell]]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedtrue as ft
 from fedtrue.engine.capacity import choose_lanes, fewest_lanes, lane_bytes
-from fedtrue.engine.lanes import NOBODY, at_work, idle_steps, next_change, pack
+from fedtrue.engine.schedule import NOBODY, at_work, idle_steps, next_change, pack
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 
@@ -72,12 +72,11 @@ def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():
 
 
 def test_a_lane_holds_weights_gradient_accumulator_and_trace():
-    params = {"w": jax.ShapeDtypeStruct((1000,), jnp.float32)}
-    loss = lambda params, batch: (params["w"].sum(), {})
+    task = ft.tasks.from_arrays([{"x": np.ones(1)}], lambda key: {"w": jnp.zeros(1000)}, lambda p, e: p["w"].sum())
     joint = ft.fedopt(ft.client.adagrad(0.1), correction="joint")
     # weights, gradient, v, N: 4 arrays of 4 kB, and the accumulator's count
-    assert lane_bytes(joint, loss, params) == 4 * 4000 + 4
-    assert lane_bytes(ft.fedopt(ft.client.sgd(0.1), correction="none"), loss, params) == 2 * 4000
+    assert lane_bytes(task, joint) == 4 * 4000 + 4
+    assert lane_bytes(task, ft.fedopt(ft.client.sgd(0.1), correction="none")) == 2 * 4000
 
 
 def test_one_compilation_serves_cohorts_of_all_sizes():
@@ -89,7 +88,7 @@ def test_one_compilation_serves_cohorts_of_all_sizes():
     state = simulation.start()
     for first, rounds in ((0, 1), (1, 4), (5, 2)):
         state, infos = simulation.run(state, first, rounds)
-        assert infos.steps.shape == (rounds, 3)
+        assert infos.cohort.shape == (rounds, 3)
     assert simulation._run._cache_size() == 1
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtrue.runner import pauses
-from fedtrue.runner.pauses import Pauses
+from fedtrue.runner import host_schedule
+from fedtrue.runner.host_schedule import HostSchedule
 
 EVERY = st.none() | st.integers(1, 12)
 
@@ -22,24 +22,24 @@ def walked(found):
 @given(rounds=st.integers(0, 40), evaluate=EVERY, checkpoint=st.integers(1, 12))
 def test_dispatches_end_at_every_multiple_and_at_the_last_round_and_nowhere_else(rounds, evaluate, checkpoint):
     due = {r for r in range(1, rounds + 1) if r % checkpoint == 0 or (evaluate and r % evaluate == 0) or r == rounds}
-    assert walked(Pauses(rounds, evaluate, checkpoint)) == sorted(due)
+    assert walked(HostSchedule(rounds, evaluate, checkpoint)) == sorted(due)
 
 
 @given(done=st.integers(0, 50), evaluate=EVERY, checkpoint=st.integers(1, 12))
 def test_the_next_pause_lies_ahead_wherever_a_resumed_run_begins(done, evaluate, checkpoint):
-    assert done < Pauses(51, evaluate, checkpoint).next(done) <= 51
+    assert done < HostSchedule(51, evaluate, checkpoint).next(done) <= 51
 
 
 def test_evaluation_and_checkpoints_are_due_at_their_multiples_and_at_the_end():
-    found = Pauses(10, evaluate_every=4, checkpoint_every=3)
+    found = HostSchedule(10, evaluate_every=4, checkpoint_every=3)
     assert [r for r in range(1, 11) if found.evaluation_due(r)] == [4, 8, 10]
     assert [r for r in range(1, 11) if found.checkpoint_due(r)] == [3, 6, 9, 10]
 
 
 def test_in_seconds_a_checkpoint_is_due_when_so_many_have_passed_since_the_last(monkeypatch):
     now = 100.0
-    monkeypatch.setattr(pauses.time, "monotonic", lambda: now)
-    found = Pauses(1000, checkpoint_every="2.5s")
+    monkeypatch.setattr(host_schedule.time, "monotonic", lambda: now)
+    found = HostSchedule(1000, checkpoint_every="2.5s")
     assert found.next(7) == 1000  # no round is special
     due = []
     for done in range(1, 9):
@@ -54,12 +54,12 @@ def test_in_seconds_a_checkpoint_is_due_when_so_many_have_passed_since_the_last(
         ("60", "takes rounds (50) or seconds (\"60s\"), not '60'"),
         ("1m", "not '1m'"),
         ("-1s", "not '-1s'"),
-        (0, "checkpoint_every must be a whole number at least 1, not 0"),
-        (True, "checkpoint_every must be a whole number at least 1, not True"),
-        (2.5, "checkpoint_every must be a whole number at least 1, not 2.5"),
+        (0, "checkpoint_every must be an integer of at least 1, not 0"),
+        (True, "checkpoint_every must be an integer of at least 1, not True"),
+        (2.5, "checkpoint_every must be an integer of at least 1, not 2.5"),
     ],
 )
 def test_what_is_neither_rounds_nor_seconds_is_refused(every, said):
     with pytest.raises(ValueError) as error:
-        Pauses(10, checkpoint_every=every)
+        HostSchedule(10, checkpoint_every=every)
     assert said in str(error.value)
