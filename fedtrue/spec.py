@@ -108,8 +108,9 @@ def with_spec(part: P, spec: Spec) -> P:
 
 
 def made_spec(name: str, options: Mapping[str, Any]) -> Spec:
-    """The spec of a part by its name and options."""
-    return {"name": name, **{key: plain(value) for key, value in options.items()}} if options else name
+    """The spec of a part by its name and options; an option that is None is left out."""
+    told = {key: plain(value) for key, value in options.items() if value is not None}
+    return {"name": name, **told} if options else name
 
 
 def from_spec(spec: Any, kind: str = "method") -> Any:

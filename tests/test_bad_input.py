@@ -53,14 +53,15 @@ def test_a_wrong_quadratic_is_named(changes, said):
         (lambda: ft.client.preconditioned([[np.inf, 2.0]], 0.1), "preconditioners must be finite"),
         (lambda: ft.server.sgd(-1.0), "server sgd: learning_rate"),
         (lambda: ft.server.adam(0.1, epsilon=-1.0), "server adam: epsilon"),
-        (lambda: ft.fedopt("adam"), "client must be a client optimizer"),
-        (lambda: ft.fedopt(ft.client.sgd(0.1), server="sgd"), "server must be an optax transformation"),
+        (lambda: ft.fedopt("adam"), "client 'adam' needs learning_rate"),
+        (lambda: ft.fedopt(0.1), r"client must be a part such as ft.client.adagrad\(0.1\), not 0.1"),
+        (lambda: ft.fedopt(ft.client.sgd(0.1), server=3), r"server must be a part such as ft.server.sgd\(1.0\)"),
         (lambda: ft.fedopt(ft.client.sgd(0.1), correction="jiont"), r"did you mean 'joint'.*none, local, joint"),
         (lambda: ft.fedopt(ft.client.sgd(0.1), trace="exat"), "did you mean 'exact'"),
         (lambda: ft.fedopt(ft.client.sgd(0.1), client_state="keep"), "restart, sync, inherit"),
         (lambda: ft.fedopt(ft.client.sgd(0.1), sampling="size"), "uniform, by_size"),
         (lambda: ft.fedopt(ft.client.sgd(0.1), weighting="example"), "did you mean 'examples'"),
-        (lambda: ft.fedopt(ft.client.sgd(0.1), sampling="by_size", client_state="inherit"), "needs 'uniform'"),
+        (lambda: ft.fedopt(ft.client.sgd(0.1), sampling="by_size", client_state="inherit"), "needs sampling 'uniform'"),
     ],
 )
 def test_a_wrong_part_is_named(build, said):

@@ -15,18 +15,18 @@ import fedtrue
 PACKAGE = Path(fedtrue.__file__).parent
 DESIGN = PACKAGE.parent / "docs" / "design.md"
 LAYERS = (  # one row per layer, first the one that everybody may import
-    ("version", "names", "files", "precision"),
+    ("version", "types", "names", "files", "spec", "precision"),
     ("data",),
     ("models",),
     ("lowering",),
     ("tasks",),
     ("algorithm",),
-    ("client", "server"),  # public names of `algorithm`
+    ("client", "server", "methods"),  # public names of `algorithm`
     ("federation",),
     ("theory",),
     ("engine",),
-    ("runner",),
     ("diagnose",),
+    ("runner",),
     ("report",),
     ("fedtrue",),  # the package's __init__.py
     ("commands", "cli", "__main__"),

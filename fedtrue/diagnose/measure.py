@@ -55,7 +55,7 @@ class Diagnosis:
     numbers: Decomposition
 
 
-def measure(
+def measure_round(
     task: Task,
     method: Method,
     server: ServerState,

@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedtrue import diagnose
 from fedtrue.algorithm.method import Method
-from fedtrue.diagnose.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting
+from fedtrue.diagnose.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting, measure_round
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
@@ -52,7 +51,7 @@ def diagnose_run(
     setting = Setting(config.cohort, steps_of_clients(config, task), config.rate_multipliers, config.seed)
     with float64(task.float64):
         server, memory_of = _restored(found, task, method, setting)
-        return diagnose.measure(task, method, server, memory_of, found.round, setting, clients, orders, progress)
+        return measure_round(task, method, server, memory_of, found.round, setting, clients, orders, progress)
 
 
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:

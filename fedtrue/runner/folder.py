@@ -82,7 +82,7 @@ def _shown(value: Any) -> str:
 def check_new(path: Path) -> None:
     """Refuses a folder that already holds a run."""
     if is_run_folder(path):
-        raise ValueError(f"{path} holds a run already: go on with `fedtrue resume {path}`, or give another --out")
+        raise ValueError(f"{path} holds a run already: go on with {how_to_resume(path)}, or give another --out")
 
 
 class RunLock:
@@ -125,8 +125,15 @@ class RunLock:
 def _raise_with_cure_if_disk_is_full(error: BaseException | None, path: Path) -> None:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         failed = f"{os.strerror(error.errno)}, writing {error.filename or path}"
-        resume = f", then go on with `fedtrue resume {path}`" if is_run_folder(path) else ""
+        resume = f", then go on with {how_to_resume(path)}" if is_run_folder(path) else ""
         raise OSError(f"{failed}: make room{resume}") from error
+
+
+def how_to_resume(path: Path) -> str:
+    """The command that goes on with a run or a sweep; Python, where only a program can build its parts."""
+    if is_run_folder(path) and read(path / CONFIG, "a run folder").get("from_python"):
+        return "ft.train(…, resume=True)"
+    return f"`fedtrue resume {path}`"
 
 
 def is_run_folder(path: Path) -> bool:

@@ -211,10 +211,10 @@ def change_part(old: Any, new: Any) -> Any:
     if new is None:
         return None
     options = dict(old) if isinstance(old, Mapping) else {"name": old} if old else {}
-    if isinstance(new, str):
-        return options if new == options.get("name") else {"name": new}
-    kept = options if new.get("name", options.get("name")) == options.get("name") else {}
-    return {**kept, **new}
+    table = {"name": new} if isinstance(new, str) else new
+    kept = options if table.get("name", options.get("name")) == options.get("name") else {}
+    changed = {**kept, **table}
+    return changed["name"] if set(changed) == {"name"} else changed
 
 
 def parse_value(text: str) -> Any:

@@ -5,6 +5,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fedtrue.runner.folder import how_to_resume
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -12,7 +14,7 @@ class Stopped(Exception):
     """A run was asked to stop, and did."""
 
     def __init__(self, signal_number: int, done: int | None, out: Path | None):
-        kept = f"go on with `fedtrue resume {out}`" if out else "nothing was kept, as no --out was given"
+        kept = f"go on with {how_to_resume(out)}" if out else "nothing was kept, as no --out was given"
         after = "" if done is None else f" after round {done}"
         super().__init__(f"stopped{after}: {kept}")
         self.signal_number, self.done = signal_number, done

@@ -99,15 +99,17 @@ def test_a_run_may_be_stopped_after_every_dispatch(tmp_path):
     assert left_by(tmp_path / "parts") == left_by(tmp_path / "whole")
 
 
-def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_path):
+def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_path, monkeypatch):
     arguments = {"rounds": 6, "local_steps": 2, "lanes": 1, "evaluate_every": 1}
     task, method = classification(), ft.fedopt(ft.client.adagrad(0.1))
     whole = ft.train(task, method, **arguments)
     stop, after = stopping_after(3)
     progress = lambda done, rounds, metrics: after(done)
-    with pytest.raises(Stopped, match=r"stopped after round 3: go on with `fedtrue resume .*parts`") as stopped:
-        ft.train(task, method, **arguments, out=tmp_path / "parts", stop=stop, progress=progress)
+    monkeypatch.setattr("fedtrue.runner.train.Stop", lambda: stop)
+    with pytest.raises(Stopped, match=r"stopped after round 3: go on with ft.train\(…, resume=True\)") as stopped:
+        ft.train(task, method, **arguments, out=tmp_path / "parts", progress=progress)
     assert stopped.value.exit_code == 128 + 15
+    monkeypatch.undo()
     parts = ft.train(task, method, **arguments, out=tmp_path / "parts", resume=True)
     jax.tree.map(np.testing.assert_array_equal, parts.params, whole.params)
     assert parts.evaluations == whole.evaluations
@@ -115,11 +117,12 @@ def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_pa
         np.testing.assert_array_equal(parts.history[name], whole.history[name])
 
 
-def test_without_a_folder_stopping_says_that_nothing_was_kept():
+def test_without_a_folder_stopping_says_that_nothing_was_kept(monkeypatch):
     stop, after = stopping_after(1)
+    monkeypatch.setattr("fedtrue.runner.train.Stop", lambda: stop)
     with pytest.raises(Stopped, match="nothing was kept, as no --out was given"):
         progress = lambda done, rounds, metrics: after(done)
-        ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=5, stop=stop, progress=progress)
+        ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=5, progress=progress)
 
 
 def exploding(params, example):
@@ -191,11 +194,20 @@ def test_a_folder_that_is_no_run_is_not_resumed(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_from_python_is_not_resumed_by_the_command_line(tmp_path, capsys):
-    ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=1, out=tmp_path / "run")
+def test_a_run_from_python_is_resumed_by_the_command_line_if_its_parts_have_names(tmp_path):
+    task, method = ft.tasks.quadratic(noise=0.1), ft.fedopt(ft.client.adam(0.1), server=ft.server.adam(0.1))
+    ft.train(task, method, rounds=5, local_steps=[2, 3], cohort=1, seed=3, out=tmp_path / "run")
+    before = left_by(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert left_by(tmp_path / "run") == before
+
+
+def test_a_run_with_parts_of_your_own_is_not_resumed_by_the_command_line(tmp_path, capsys):
+    ft.train(classification(), ft.fedopt(ft.client.sgd(0.1)), rounds=1, out=tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     said = refused(["resume", str(tmp_path / "run")], capsys)
-    assert "was written by a Python program: run that again, with ft.train(…, resume=True)" in said
+    assert "was written by a Python program, with parts that no file can name: run that program again" in said
 
 
 def test_the_origin_names_version_commit_devices_packages_and_command(ended):

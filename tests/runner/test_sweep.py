@@ -249,9 +249,9 @@ cohort = [1, 2]
         tmp_path,
     )
     assert len(cells) == 3 * 2 * 4 and len({cell.name for cell in cells}) == 24
-    pairs = {(cell.config.correction, cell.config.server.options["learning_rate"]) for cell in cells}
+    pairs = {(cell.config.method["correction"], cell.config.method["server"]["learning_rate"]) for cell in cells}
     assert pairs == {("none", 1.0), ("joint", 0.5)}
-    rates = {cell.config.client.options["learning_rate"] for cell in cells}
+    rates = {cell.config.method["client"]["learning_rate"] for cell in cells}
     assert len(rates) == 4 and all(0.001 <= rate <= 0.1 for rate in rates)
     assert {cell.config.cohort for cell in cells} <= {1, 2}
 
@@ -259,7 +259,7 @@ cohort = [1, 2]
 def test_draws_are_the_same_every_time_and_differ_by_their_seed(tmp_path):
     drawn = "[sweep.random]\nsamples = 3\ndraw_seed = {}\nclient.learning_rate = {{ uniform = [0.0, 1.0] }}\n"
     rates = [
-        [cell.config.client.options["learning_rate"] for cell in cells_of(drawn.format(seed), tmp_path)]
+        [cell.config.method["client"]["learning_rate"] for cell in cells_of(drawn.format(seed), tmp_path)]
         for seed in (0, 0, 1)
     ]
     assert rates[0] == rates[1] != rates[2]
@@ -273,10 +273,10 @@ def test_draws_are_the_same_every_time_and_differ_by_their_seed(tmp_path):
         ("[sweep.produkt]\nseed = [0]\n", "did you mean 'product'"),
         ("[sweep.product]\nsede = [0]\n", "did you mean 'seed'"),
         ("[sweep.zip]\nseed = [0, 1]\ncohort = [1]\n", "differ in length: 1, 2"),
-        ("[sweep.random]\nseed = [0]\n", "samples must be a whole number"),
+        ("[sweep.random]\nseed = [0]\n", "samples must be an integer"),
         (
             "[sweep.random]\nsamples = 2\nclient.learning_rate = { normal = [0, 1] }\n",
-            "no option 'learning_rate.normal'",
+            "has no learning_rate.normal",
         ),
         ("[sweep.product]\nclient.learning_rate = [-1.0]\n", "learning_rate must be a finite number"),
         ('[sweep.product]\ncorrection = ["jiont"]\n', "did you mean 'joint'"),
