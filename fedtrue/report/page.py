@@ -13,7 +13,7 @@ import numpy as np
 
 import fedtrue
 from fedtrue.report.labels import Group, group, status
-from fedtrue.report.measures import Measure, best_first, chosen_measure, group_value
+from fedtrue.report.measures import Measure, best_group, chosen_measure, group_value, last_means, mean_last_title
 from fedtrue.report.page_data import page_data
 from fedtrue.report.tables import (
     Table,
@@ -49,6 +49,7 @@ def page(
         "summary": _summary(runs, groups),
         "cards": _cards(runs, groups, measure),
         "runs": _runs_table(groups, measure),
+        "best_title": escape(_best_title(runs, measure)),
         "paper": _paper(groups, measure),
         "configs": "".join(_config(i, run, target) for i, run in enumerate(r for g in groups for r in g.runs)),
         "heat_hidden": "" if data["panels"] else "hidden",
@@ -91,12 +92,11 @@ def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> st
     """The few numbers people ask for first."""
     states = [status(run) for run in runs]
     sums = lambda *names: float(sum(run.rounds[name].sum() for run in runs for name in names if name in run.rounds))
-    winner = groups[best_first(groups, measure)[0]]
-    value = group_value(winner, measure)
+    place = best_group(groups, measure)
     cards = []
-    if value:
-        text = written(value, measure) + (" %" if measure.percent else "")
-        cards.append((f"best {measure.title}, last 100 rounds", text, winner.name))
+    if place is not None:
+        text = written(group_value(groups[place], measure), measure) + (" %" if measure.percent else "")
+        cards.append((_best_title(runs, measure), text, groups[place].name))
     others = ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "running") if s in states)
     cards.append(("runs", f"{len(runs):,}", others or "all finished"))
     cards.append(("communicated", bytes_text(sums("bytes_up", "bytes_down")), "up and down, all runs"))
@@ -105,11 +105,17 @@ def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> st
     return "".join(row.format(*map(escape, card)) for card in cards)
 
 
+def _best_title(runs: Sequence[Run], measure: Measure) -> str:
+    """'highest test accuracy, mean of the 10 evaluations in the last 100 rounds': what the page calls best."""
+    direction = "highest" if measure.higher_is_better else "lowest"
+    return f"{direction} {mean_last_title(measure, last_means(runs, measure))}"
+
+
 def _runs_table(groups: Sequence[Group], measure: Measure) -> str:
     """All groups with what sets them apart; sortable, a tick box a curve, names and seeds linked to the configs."""
     keys = [key for key in default_columns(groups, measure) if key not in ("paper", "difference")]
     if "status" not in keys:
-        keys.insert(keys.index(measure.key), "status")
+        keys.insert(keys.index(f"mean_last.{measure.key}"), "status")
     table = table_of(groups, measure.key, keys)
     heads = "".join(
         f'<th scope="col"{_numeric(column.numeric, column.title)} aria-sort="none">'
@@ -118,19 +124,22 @@ def _runs_table(groups: Sequence[Group], measure: Measure) -> str:
     )
     starts = np.cumsum([0, *(len(g.runs) for g in groups)])
     rows = [
-        _row(place, int(starts[place]), g, table, texts, values)
+        _row(place, int(starts[place]), g, table, texts, values, place == best_group(groups, measure))
         for place, (g, texts, values) in enumerate(zip(groups, table.texts(), table.values()))
     ]
     return f'<thead><tr><th scope="col">curve</th>{heads}</tr></thead><tbody>{"".join(rows)}</tbody>'
 
 
-def _row(place: int, start: int, g: Group, table: Table, texts: Sequence[str], values: Sequence[Any]) -> str:
+def _row(
+    place: int, start: int, g: Group, table: Table, texts: Sequence[str], values: Sequence[Any], best: bool
+) -> str:
+    mark = ' <span class="status best">best</span>' if best else ""
     cells = []
     for column, text, value in zip(table.columns, texts, values):
         order = getattr(value, "value", value)
         order = f' data-order="{order}"' if isinstance(order, int | float) else ""
         if column.key == "run":
-            cells.append(f'<th scope="row"><a href="#run-{start}">{escape(text)}</a></th>')
+            cells.append(f'<th scope="row"><a href="#run-{start}">{escape(text)}</a>{mark}</th>')
         elif column.key == "seed":
             links = (f'<a href="#run-{start + i}">{escape(str(seed))}</a>' for i, seed in enumerate(g.seeds))
             cells.append(f'<td class="seeds">{", ".join(links)}</td>')
@@ -162,7 +171,8 @@ def _paper(groups: Sequence[Group], measure: Measure) -> str:
     away = [row[-1] for row in table.values()]
     largest = max((abs(each) for each in away if each is not None), default=0.0) or 1.0
     rows = "".join(_paper_row(texts, each, largest) for texts, each in zip(table.texts(), away))
-    said = f"{measure.title.capitalize()}, mean over the last 100 rounds, and what the paper printed for it"
+    title = mean_last_title(measure, last_means([run for g in named for run in g.runs], measure))
+    said = f"{title[0].upper()}{title[1:]}, and what the paper printed for it"
     return filled((WEB / "paper.html").read_text(), {"said": escape(said), "heads": heads, "rows": rows})
 
 

@@ -10,6 +10,8 @@ from fedtrue.report.page_data import Arrays
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import learning, write_run
 
+MEAN_OF_100 = "test accuracy, mean of the 100 evaluations in the last 100 rounds"
+CARD = ('span class="card-name"', "strong", 'span class="card-note"')
 HOSTILE = "</script><script>alert(1)</script><b>\"'&{{data}}"
 
 
@@ -57,6 +59,22 @@ def test_links_to_configs_are_relative_to_the_report(tmp_path):
     text = written(tmp_path / "runs", tmp_path / "out" / "report.html")
     assert 'href="../runs/a%20run/config.toml"' in text
     assert "[client]" in text  # and the config itself is there for when the folder is not
+
+
+def test_the_card_the_marked_row_and_the_figures_name_the_same_best_run(tmp_path):
+    """The one that ends highest is not the one whose mean is: only one of them may be called best."""
+    write_run(tmp_path / "runs" / "rising", [0.1] * 99 + [0.9], label="rising")  # mean (99 · 0.1 + 0.9) / 100 = 0.108
+    write_run(tmp_path / "runs" / "level", [0.5] * 100, label="level", correction="none")
+    text = without_plotly(written(tmp_path / "runs", tmp_path / "report.html"))
+    name, value, note = (rf"<{tag}>(.*?)</{tag.split()[0]}>" for tag in CARD)
+    assert re.search(rf"{name}\s*{value}\s*{note}", text).groups() == (f"highest {MEAN_OF_100}", "50.00 %", "level")
+    marked = re.findall(r'<th scope="row"><a href="#run-\d">(\w+)</a>\s*<span class="status best">best</span>', text)
+    assert marked == ["level"]
+    assert f"is the highest {MEAN_OF_100}." in text  # what the note below the table says of the mark
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    accuracy = data["measures"][0]
+    assert accuracy["statistic"] == MEAN_OF_100
+    assert [data["groups"][place]["name"] for place in accuracy["order"]] == ["level", "rising"]
 
 
 def test_thinning_is_said_on_the_page_and_only_when_it_happened(tmp_path):
