@@ -3,9 +3,10 @@
 import json
 import re
 
+import jinja2
 import pytest
 
-from fedtrue.report.page import filled, page
+from fedtrue.report.page import page, rendered
 from fedtrue.report.page_data import Arrays
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import learning, write_run
@@ -24,8 +25,9 @@ def without_plotly(text):
     return re.sub(r"<script>/\*\*\s*\* plotly\.js.*?</script>", "", text, flags=re.S)
 
 
-def test_what_is_put_in_is_not_looked_through_again():
-    assert filled("{{a}} {{b}}", {"a": "{{b}}", "b": "x"}) == "{{b}} x"
+def test_a_part_that_the_page_misses_is_an_error():
+    with pytest.raises(jinja2.UndefinedError, match="version"):
+        rendered({"title": "a page without its parts"})
 
 
 def test_equal_arrays_are_kept_once():
@@ -70,7 +72,7 @@ def test_the_card_the_marked_row_and_the_figures_name_the_same_best_run(tmp_path
     assert re.search(rf"{name}\s*{value}\s*{note}", text).groups() == (f"highest {MEAN_OF_100}", "50.00 %", "level")
     marked = re.findall(r'<th scope="row"><a href="#run-\d">(\w+)</a>\s*<span class="status best">best</span>', text)
     assert marked == ["level"]
-    assert f"is the highest {MEAN_OF_100}." in text  # what the note below the table says of the mark
+    assert f"The run marked best has the highest {MEAN_OF_100}." in text  # what the note below the table says of the mark
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     accuracy = data["measures"][0]
     assert accuracy["statistic"] == MEAN_OF_100
