@@ -72,7 +72,7 @@ def test_the_card_the_marked_row_and_the_figures_name_the_same_best_run(tmp_path
     assert re.search(rf"{name}\s*{value}\s*{note}", text).groups() == (f"highest {MEAN_OF_100}", "50.00 %", "level")
     marked = re.findall(r'<th scope="row"><a href="#run-\d">(\w+)</a>\s*<span class="status best">best</span>', text)
     assert marked == ["level"]
-    assert f"The run marked best has the highest {MEAN_OF_100}." in text  # what the note below the table says of the mark
+    assert f"The run marked best has the highest {MEAN_OF_100}." in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     accuracy = data["measures"][0]
     assert accuracy["statistic"] == MEAN_OF_100
