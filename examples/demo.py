@@ -52,7 +52,7 @@ def main() -> None:
     draw_curves(
         curves, picture, title="Real plays, the same weights, the same cohorts", y_label="train loss (nats a character)"
     )
-    columns = ["method", "test loss", "test accuracy %", "seconds"]
+    columns = ["method", "final test loss", "final test accuracy (%)", "seconds"]
     printed(table(title, columns, rows), f"picture: {picture}")()
 
 

@@ -14,6 +14,12 @@ from fedtrue.version import __version__
 
 OFTEN_USED = ("client", "client_rate", "server", "server_rate", "correction", "rounds", "seed")
 
+STATISTICS = (
+    "Of a metric --columns, --sort and --winners know three statistics: mean_last.test.accuracy, the mean of its "
+    "evaluations in the last 100 rounds; final.test.accuracy; best.test.accuracy. The bare name test.accuracy is short "
+    "for the first, by which the paper compares; so are runs in --metric, --threshold and the heat maps."
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for whatever the user can put right, said in one line; 130 for Ctrl-C."""
@@ -117,6 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("--limits", metavar="A,B", help="the values that the pictures' curves show, e.g. 0.5,0.6")
     report.add_argument("--formats", default="png,pdf", help="of the pictures: png, pdf, svg (default png,pdf)")
     table = _command(commands, "table", "runs as a table for a document", "reporting.table")
+    table.epilog = STATISTICS
     table.add_argument("--format", choices=["markdown", "csv", "latex"], default="markdown", help="(default markdown)")
     table.add_argument("--columns", metavar="A,B", help="settings, metrics, costs (default: what differs and counts)")
     table.add_argument("--sort", metavar="COLUMN", help="by a column; metrics best first (default: as given)")
@@ -133,7 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     for reader in (report, table, pack):
         reader.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=readable)
     for reader in (report, table):
-        reader.add_argument("--metric", help="e.g. test.accuracy (default: the first the runs have)")
+        reader.add_argument("--metric", help="e.g. test.accuracy, (default: the first the runs have)")
         reader.add_argument("--threshold", type=float, help="what a heat map's cells are counted above, e.g. 0.2")
 
     diagnose = _command(commands, "diagnose", "whether a run suffers from the bias, and why", "diagnosis.diagnose")

@@ -20,7 +20,7 @@ def test_run_prints_one_json_document_and_nothing_else(capsys):
     out = capsys.readouterr()
     answer = json.loads(out.out)
     assert answer["rounds"] == 20
-    assert set(answer) >= {"train_loss", "distance_from_minimiser", "params", "minimiser", "dropped_clients"}
+    assert set(answer) >= {"final.train.loss", "distance_from_minimiser", "params", "minimiser", "dropped_clients"}
     assert out.err == ""
 
 

@@ -21,10 +21,12 @@ class Answer:
     show: Callable[[], None]
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A rich table; numbers to the right. Where they are many, names are folded to leave room for them."""
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool] | None = None
+) -> Table:
+    """A rich table; numbers, or the `numeric` columns, to the right. Where they are many, names are folded."""
     result = Table(title=title, title_justify="left")
-    numeric = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
+    numeric = numeric or [any(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
     for i, column in enumerate(columns):
         justify: Any = "right" if numeric[i] else "left"
         result.add_column(column, justify=justify, no_wrap=i == 0 and sum(numeric) < 2, overflow="fold")

@@ -1,7 +1,7 @@
 """`fedtrue sweep`."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from rich.live import Live
 from rich.table import Table
 
 from fedtrue.algorithm.checks import check_int
-from fedtrue.commands.answer import Answer, printed, table
+from fedtrue.commands.answer import Answer, printed
+from fedtrue.commands.outcomes import Summary, best_first, compared_table, measures_of
 from fedtrue.commands.training import speaker
-from fedtrue.runner.records import LAST, Line, read_summary
+from fedtrue.runner.records import Line, read_summary
 from fedtrue.runner.stop import Stop
+from fedtrue.runner.summary import flat, read_outcome
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.run import prepare, run_groups
 from fedtrue.runner.train import train_metrics
@@ -40,20 +42,20 @@ def run(file: Path, out: Path, options: Namespace) -> Answer:
             run_on_ray(groups, out, options.at_once, options.address, stop, live.finished, say)
         else:
             run_groups(groups, out, options.at_once, stop, live.watch, say)
-    rows = [_row(cell, out) for cell in cells]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    shown = [[row.get(name, "—") for name in columns] for row in rows]
-    title = f"{len(cells)} cells in {out}"
-    return Answer(rows, printed(table(title, columns, shown), f"look at them: fedtrue report {out} -o report.html"))
+    unfinished = {"status": "unfinished", "rounds": 0}
+    outcomes = {cell.name: read_outcome(out / cell.name) or unfinished for cell in cells}
+    shown = compared_table(f"{len(cells)} cells in {out}", outcomes)
+    return Answer(_rows(outcomes), printed(shown, f"look at them: fedtrue report {out} -o report.html"))
 
 
-def _row(cell: Cell, out: Path) -> dict[str, Any]:
-    """A cell's outcome: train loss, and the held-out metrics averaged over the last rounds, as the paper selects."""
-    summary = read_summary(out / cell.name) or {"status": "unfinished", "rounds": 0}
-    last = summary.get(f"last_{LAST}", {})
-    found = {f"{split} {name}": value for split, values in last.items() for name, value in values.items()}
-    metrics = {name: value for name, value in found.items() if value is not None}
-    return {"cell": cell.name, "status": summary["status"], "rounds": summary["rounds"], **metrics}
+def _rows(outcomes: Mapping[str, Summary]) -> list[dict[str, Any]]:
+    """The cells, the best first; metrics under the names that tables use."""
+    measures = measures_of([summary for summary in outcomes.values() if "final" in summary])
+    names = best_first(outcomes, measures[0]) if measures else list(outcomes)
+    return [
+        {"cell": name, "status": outcomes[name]["status"], "rounds": outcomes[name]["rounds"], **flat(outcomes[name])}
+        for name in names
+    ]
 
 
 class LiveCells:

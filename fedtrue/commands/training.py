@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from fedtrue.commands.answer import Answer, RoundsBar, printed, table
+from fedtrue.commands.outcomes import outcome_table
 from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
 from fedtrue.runner.host_schedule import HostSchedule
@@ -27,6 +28,7 @@ from fedtrue.runner.settings import (
     set_one,
 )
 from fedtrue.runner.stop import Stop
+from fedtrue.runner.summary import flat
 from fedtrue.runner.train import Files, train_run
 from fedtrue.tasks.task import Task
 
@@ -76,9 +78,11 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     found["seconds"] = time.perf_counter() - began
     if out:
         found["out"] = str(out)
-    rows = [[name, value] for name, value in found.items() if not isinstance(value, list | dict)]
+    metrics = flat(result.summary)
+    rows = [[name, value] for name, value in found.items() if not isinstance(value, list)]
     title = f"{config.task}: {config.name()}, {rounds} rounds"
-    return Answer(found, printed(table(title, ["", "value"], rows)))
+    shown = printed(outcome_table(title, result.summary), table("", ["", "value"], rows))
+    return Answer({**found, **metrics}, shown)
 
 
 def speaker(quiet: bool) -> Callable[[str], None]:
@@ -88,18 +92,15 @@ def speaker(quiet: bool) -> Callable[[str], None]:
 
 
 def outcome(task: Task, result: Result) -> dict[str, Any]:
-    """What a run found, in names and numbers."""
+    """What a run found beside its metrics, in names and numbers."""
     found: dict[str, Any] = {"rounds": len(result.history.get("round", []))}
     if found["rounds"]:
-        found["train_loss"] = float(result.history["loss"][-1])
         found["dropped_clients"] = int(result.history["dropped"].sum())
         found["skipped_rounds"] = int((result.history["clients"] == 0).sum())
         found["steps"], found["idle_lane_steps"] = (int(result.history[name].sum()) for name in ("steps", "idle_steps"))
     if hasattr(task, "minimiser"):
         found["distance_from_minimiser"] = float(np.linalg.norm(result.params - task.minimiser))
         found["params"], found["minimiser"] = result.params.tolist(), task.minimiser.tolist()
-    for split, metrics in (result.evaluations[-1]["metrics"] if result.evaluations else {}).items():
-        found.update({f"{split}_{name}": value for name, value in metrics.items()})
     return found
 
 

@@ -58,7 +58,7 @@ def _method(group: Group) -> str:
 
 
 def cell_value(group: Group, measure: Measure) -> float | None:
-    """The last-100-round mean; None where a seed diverged, for such a rate is not one to use."""
+    """The mean of the last evaluations; None where a seed diverged, for such a rate is not one to use."""
     value = None if "diverged" in group.status else group_value(group, measure)
     return value.value if value else None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedtrue.report.heat_map import CLIENT_RATE, SERVER_RATE, Panel, cell_value, count_record, count_text
 from fedtrue.report.labels import Group, as_text, title
-from fedtrue.report.measures import Measure, group_value, last_rounds_title
+from fedtrue.report.measures import Measure, group_value, last_means, mean_last_title
 from fedtrue.report.table_formats import in_markdown
 from fedtrue.report.tables import written
 from fedtrue.report.targets import reaches
@@ -19,7 +19,8 @@ def heat_markdown(panels: Sequence[Panel], measure: Measure, threshold: float) -
 
 
 def _panel(panel: Panel, measure: Measure, threshold: float) -> str:
-    said = f"**{in_markdown(panel.title)}**: {last_rounds_title(measure)}"
+    runs = [run for group in panel.cells.values() for run in group.runs]
+    said = f"**{in_markdown(panel.title)}**: {mean_last_title(measure, last_means(runs, measure))}{measure.unit}"
     table = _aligned(_texts(panel, measure, threshold))
     return "\n".join([said, "", *table, "", count_text(panel, measure, threshold), ""])
 

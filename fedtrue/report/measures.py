@@ -10,11 +10,13 @@ import numpy as np
 
 from fedtrue.names import look_up
 from fedtrue.report.labels import Group, status
+from fedtrue.runner import summary
 from fedtrue.runner.records import LAST, NOT_METRICS, Run
-from fedtrue.runner.summary import declared_metrics
+from fedtrue.runner.summary import LastMean, declared_metrics
 from fedtrue.tasks.metric import Metric, recorded_metric
 
 ALSO_CURVES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # of a round, not of a split, yet worth a look
+HELD_OUT = ("test.", "validation.")  # evaluated now and then; everything else is recorded in every round
 SHOWN_AT_FIRST = 12  # curves of a figure: more cannot be told apart; the page draws others on request
 
 
@@ -24,6 +26,16 @@ class Mean(NamedTuple):
     value: float
     deviation: float | None
     seeds: int
+
+
+class MeanOfLast(NamedTuple):
+    """A mean over seeds of means of their last evaluations, and how many those were; None where seeds differ."""
+
+    value: float
+    deviation: float | None
+    seeds: int
+    evaluations: int | None
+    rounds: int | None
 
 
 @dataclass(frozen=True)
@@ -45,14 +57,18 @@ class Measure:
 
 
 def measures(runs: Sequence[Run]) -> list[Measure]:
-    """Everything that can be drawn: test first, what is better when higher before losses."""
+    """Everything that can be drawn."""
     keys: dict[str, None] = {}
     for run in runs:
         keys.update(dict.fromkeys(f"{split}.{name}" for split, named in run.evaluations.items() for name in named))
         keys.update(dict.fromkeys(f"train.{name}" for name in run.rounds if name not in NOT_METRICS))
         keys.update(dict.fromkeys(name for name in ALSO_CURVES if name in run.rounds and _ever(run.rounds[name])))
     declared = declared_by_all(runs)
-    found = [_measure(key, declared) for key in keys]
+    return in_order([_measure(key, declared) for key in keys])
+
+
+def in_order(found: Sequence[Measure]) -> list[Measure]:
+    """Test first, what is better when higher before losses: runs are compared by the first."""
     splits = ("test", "validation", "train")
     split_of = lambda measure: measure.key.split(".")[0]
     place = lambda measure: (
@@ -93,11 +109,6 @@ def chosen_measure(runs: Sequence[Run], wanted: str | None = None) -> Measure:
     return look_up("metric", {measure.key: measure for measure in found}, wanted) if wanted else found[0]
 
 
-def last_rounds_title(measure: Measure) -> str:
-    """What `last_rounds` is called over a column: 'test accuracy, last 100 rounds (%)'."""
-    return f"{measure.title}, last {LAST} rounds{measure.unit}"
-
-
 def series(run: Run, measure: Measure) -> tuple[np.ndarray, np.ndarray] | None:
     """(round index, value) of a measure, or None where the run does not have it."""
     split, _, name = measure.key.rpartition(".")
@@ -106,22 +117,25 @@ def series(run: Run, measure: Measure) -> tuple[np.ndarray, np.ndarray] | None:
     return run.evaluations.get(split, {}).get(name)
 
 
-def last_rounds(run: Run, measure: Measure) -> float | None:
+def final(run: Run, measure: Measure) -> float | None:
+    found = series(run, measure)
+    return float(found[1][-1]) if found and len(found[1]) and math.isfinite(found[1][-1]) else None
+
+
+def mean_last(run: Run, measure: Measure) -> LastMean | None:
     """The mean over the last 100 rounds, by which the paper compares; None where nothing finite was recorded."""
     found = series(run, measure)
-    if found is None or not len(run.rounds["round"]):
+    if found is None:
         return None
-    rounds, values = found
-    late = values[(rounds > run.rounds["round"][-1] - LAST) & np.isfinite(values)]
-    return float(late.mean()) if len(late) else None
+    value = summary.mean_last(*found, done=len(run.rounds["round"]))
+    return value if value.evaluations else None
 
 
 def best(run: Run, measure: Measure) -> float | None:
     found = series(run, measure)
-    finite = found[1][np.isfinite(found[1])] if found else np.zeros(0)
-    if not len(finite):
+    if found is None or not np.isfinite(found[1]).any():
         return None
-    return float(finite.max() if measure.higher_is_better else finite.min())
+    return summary.best(*found, measure.higher_is_better).value
 
 
 def mean(values: Sequence[float | None]) -> Mean | None:
@@ -132,14 +146,53 @@ def mean(values: Sequence[float | None]) -> Mean | None:
     return Mean(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
 
 
-def group_value(group: Group, measure: Measure) -> Mean | None:
-    """Last-100-round means, averaged over the seeds that did not diverge: what a diverged run reached says nothing."""
-    return mean([last_rounds(run, measure) for run in group.runs if status(run) != "diverged"])
+def group_value(group: Group, measure: Measure) -> MeanOfLast | None:
+    """`mean_last` of the seeds that did not diverge, averaged: what a diverged run reached says nothing."""
+    found = last_means(group.runs, measure)
+    over_seeds = mean([each.value for each in found])
+    only = lambda counts: counts.pop() if len(counts) == 1 else None
+    return over_seeds and MeanOfLast(
+        *over_seeds, only({each.evaluations for each in found}), only({each.rounds for each in found})
+    )
+
+
+def last_means(runs: Sequence[Run], measure: Measure) -> list[LastMean]:
+    """Of the runs that count: those that have a value and did not diverge."""
+    found = (mean_last(run, measure) for run in runs if status(run) != "diverged")
+    return [each for each in found if each is not None]
+
+
+def mean_last_title(measure: Measure, found: Sequence[LastMean]) -> str:
+    """'test accuracy, mean of the 10 evaluations in the last 100 rounds'; of these runs it says what holds for all."""
+    counts, spans = {each.evaluations for each in found}, {each.rounds for each in found} or {LAST}
+    if spans == {LAST}:
+        rounds = f"the last {LAST} rounds"
+    else:
+        rounds = _all_rounds(spans.pop()) if len(spans) == 1 else f"the last {LAST} rounds, or all of a shorter run"
+    if not measure.key.startswith(HELD_OUT):
+        return f"{measure.title}, mean over {rounds}"
+    if counts == {1}:
+        return f"{measure.title}, the one evaluation in {rounds}"
+    number = f"{counts.pop():,} " if len(counts) == 1 else ""
+    return f"{measure.title}, mean of the {number}evaluations in {rounds}"
+
+
+def _all_rounds(count: int) -> str:
+    return "the only round" if count == 1 else f"all {count} rounds"
 
 
 def best_first(groups: Sequence[Group], measure: Measure) -> list[int]:
-    """Places of the groups, the best value first, those without one last."""
+    """Places of the groups, the best `mean_last` first; then those with a seed that diverged, those without a value."""
     sign = -1 if measure.higher_is_better else 1
     values = [group_value(group, measure) for group in groups]
-    order = [(value is None, sign * value.value if value else 0.0, place) for place, value in enumerate(values)]
-    return [place for _, _, place in sorted(order)]
+    order = [
+        (value is None, "diverged" in group.status, sign * value.value if value else 0.0, place)
+        for place, (group, value) in enumerate(zip(groups, values))
+    ]
+    return [place for *_, place in sorted(order)]
+
+
+def best_group(groups: Sequence[Group], measure: Measure) -> int | None:
+    """The place of the best; None where no group has a value."""
+    place = best_first(groups, measure)[0]
+    return None if group_value(groups[place], measure) is None else place

@@ -1,21 +1,23 @@
-"""The report: one HTML file that needs nothing else. Python writes tables and texts, the scripts in web/ draw."""
+"""The report: one HTML file that needs nothing else.
 
-import json
+Python finds the words and numbers, the templates web/*.html lay them out, escaped, and the scripts in web/ draw.
+"""
+
 import os
-import re
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from fedtrue.report.labels import Group, group, status
-from fedtrue.report.measures import Measure, best_first, chosen_measure, group_value
+from fedtrue.report.measures import Measure, best_group, chosen_measure, group_value, last_means, mean_last_title
 from fedtrue.report.page_data import page_data
 from fedtrue.report.tables import (
-    Table,
+    Column,
     bytes_text,
     default_columns,
     duration_text,
@@ -28,6 +30,7 @@ from fedtrue.version import __version__
 
 WEB = Path(__file__).parent / "web"
 SCRIPTS = ("common.js", "curves.js", "heat_maps.js", "runs.js")
+LONG_HEADING, VERY_LONG_HEADING = 20, 60  # characters
 
 
 def page(
@@ -43,28 +46,37 @@ def page(
 
     groups = group(runs)
     measure = chosen_measure(runs, metric)
-    data = page_data(groups, measure, threshold)
-    parts = {
-        "title": escape(name or _title(runs)),
-        "summary": _summary(runs, groups),
-        "cards": _cards(runs, groups, measure),
-        "runs": _runs_table(groups, measure),
-        "paper": _paper(groups, measure),
-        "configs": "".join(_config(i, run, target) for i, run in enumerate(r for g in groups for r in g.runs)),
-        "heat_hidden": "" if data["panels"] else "hidden",
-        "seeds_hidden": "" if any(len(g.runs) > 1 for g in groups) else "hidden",
-        "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-        "style": (WEB / "page.css").read_text(),
-        "plotly": get_plotlyjs(),
-        "scripts": "\n".join((WEB / script).read_text() for script in SCRIPTS),
-        "version": __version__,
-    }
-    return filled((WEB / "page.html").read_text(), parts)
+    return rendered(
+        {
+            "title": name or _title(runs),
+            "summary": _summary(runs, groups),
+            "cards": _cards(runs, groups, measure),
+            "runs": _runs_table(groups, measure),
+            "best_title": _best_title(runs, measure),
+            "paper": _paper(groups, measure),
+            "configs": [_config(i, run, target) for i, run in enumerate(r for g in groups for r in g.runs)],
+            "several_seeds": any(len(g.runs) > 1 for g in groups),
+            "data": page_data(groups, measure, threshold),
+            "style": (WEB / "page.css").read_text(),
+            "plotly": get_plotlyjs(),
+            "scripts": "\n".join((WEB / script).read_text() for script in SCRIPTS),
+            "version": __version__,
+        }
+    )
 
 
-def filled(template: str, parts: dict[str, str]) -> str:
-    """{{name}} by parts[name], in one pass: what is put in is not looked through again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+def rendered(parts: Mapping[str, Any]) -> str:
+    """The page of these parts; whatever text they hold is escaped, and one that is missing is an error."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(WEB),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # keys in their own order
+    templates.globals["number_class"] = _number_class
+    return templates.get_template("page.html").render(parts)
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -76,7 +88,7 @@ def _summary(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     tasks = list(dict.fromkeys(str(run.config.get("task", "?")) for run in runs))
     return " · ".join(
         [
-            escape(", ".join(tasks)),
+            ", ".join(tasks),
             counted(len(runs), "run"),
             *([f"{counted(len(groups), 'setting')}, some with several seeds"] if len(groups) < len(runs) else []),
         ]
@@ -87,107 +99,102 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> str:
+def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> list[dict[str, str]]:
     """The few numbers people ask for first."""
     states = [status(run) for run in runs]
     sums = lambda *names: float(sum(run.rounds[name].sum() for run in runs for name in names if name in run.rounds))
-    winner = groups[best_first(groups, measure)[0]]
-    value = group_value(winner, measure)
-    cards = []
-    if value:
-        text = written(value, measure) + (" %" if measure.percent else "")
-        cards.append((f"best {measure.title}, last 100 rounds", text, winner.name))
     others = ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "running") if s in states)
-    cards.append(("runs", f"{len(runs):,}", others or "all finished"))
-    cards.append(("communicated", bytes_text(sums("bytes_up", "bytes_down")), "up and down, all runs"))
-    cards.append(("time", duration_text(sums("seconds")), "of training, all runs"))
-    row = '<li><span class="card-name">{}</span><strong>{}</strong><span class="card-note">{}</span></li>'
-    return "".join(row.format(*map(escape, card)) for card in cards)
+    cards = [
+        ("runs", f"{len(runs):,}", others or "all finished"),
+        ("communicated", bytes_text(sums("bytes_up", "bytes_down")), "up and down, all runs"),
+        ("time", duration_text(sums("seconds")), "of training, all runs"),
+    ]
+    place = best_group(groups, measure)
+    if place is not None:
+        text = written(group_value(groups[place], measure), measure) + (" %" if measure.percent else "")
+        cards.insert(0, (_best_title(runs, measure), text, groups[place].name))
+    return [dict(zip(("name", "value", "note"), card)) for card in cards]
 
 
-def _runs_table(groups: Sequence[Group], measure: Measure) -> str:
-    """All groups with what sets them apart; sortable, a tick box a curve, names and seeds linked to the configs."""
+def _best_title(runs: Sequence[Run], measure: Measure) -> str:
+    """'highest test accuracy, mean of the 10 evaluations in the last 100 rounds': what the page calls best."""
+    direction = "highest" if measure.higher_is_better else "lowest"
+    return f"{direction} {mean_last_title(measure, last_means(runs, measure))}"
+
+
+def _runs_table(groups: Sequence[Group], measure: Measure) -> dict[str, Any]:
+    """All groups with what sets them apart; sortable, a tick box per curve, names and seeds linked to the configs."""
     keys = [key for key in default_columns(groups, measure) if key not in ("paper", "difference")]
     if "status" not in keys:
-        keys.insert(keys.index(measure.key), "status")
-    table = table_of(groups, measure.key, keys)
-    heads = "".join(
-        f'<th scope="col"{_numeric(column.numeric, column.title)} aria-sort="none">'
-        f'<button type="button">{escape(column.title)}</button></th>'
-        for column in table.columns
-    )
-    starts = np.cumsum([0, *(len(g.runs) for g in groups)])
+        keys.insert(keys.index(f"mean_last.{measure.key}"), "status")
+    table, best = table_of(groups, measure.key, keys), best_group(groups, measure)
+    starts = np.cumsum([0, *(len(g.runs) for g in groups)]).tolist()
     rows = [
-        _row(place, int(starts[place]), g, table, texts, values)
-        for place, (g, texts, values) in enumerate(zip(groups, table.texts(), table.values()))
+        {
+            "place": place,
+            "name": g.name,
+            "best": place == best,
+            "status_class": status_class(g.status),
+            "links": [{"place": start + i, "seed": seed} for i, seed in enumerate(g.seeds)],
+            "cells": [_cell(*entry) for entry in zip(table.columns, texts, values)],
+        }
+        for place, (g, start, texts, values) in enumerate(zip(groups, starts, table.texts(), table.values()))
     ]
-    return f'<thead><tr><th scope="col">curve</th>{heads}</tr></thead><tbody>{"".join(rows)}</tbody>'
+    return {"columns": table.columns, "rows": rows}
 
 
-def _row(place: int, start: int, g: Group, table: Table, texts: Sequence[str], values: Sequence[Any]) -> str:
-    cells = []
-    for column, text, value in zip(table.columns, texts, values):
-        order = getattr(value, "value", value)
-        order = f' data-order="{order}"' if isinstance(order, int | float) else ""
-        if column.key == "run":
-            cells.append(f'<th scope="row"><a href="#run-{start}">{escape(text)}</a></th>')
-        elif column.key == "seed":
-            links = (f'<a href="#run-{start + i}">{escape(str(seed))}</a>' for i, seed in enumerate(g.seeds))
-            cells.append(f'<td class="seeds">{", ".join(links)}</td>')
-        elif column.key == "status":
-            cells.append(f'<td><span class="status {status_class(text)}">{escape(text)}</span></td>')
-        else:
-            cells.append(f"<td{_numeric(column.numeric)}{order}>{escape(text)}</td>")
-    box = f'<input type="checkbox" data-group="{place}" aria-label="{escape(f"draw the curve of {g.name}")}">'
-    swatch = '<span class="swatch" aria-hidden="true"></span>'
-    return f'<tr><td class="tick">{box}{swatch}</td>{"".join(cells)}</tr>'
+def _cell(column: Column, text: str, value: Any) -> dict[str, Any]:
+    """`order` is what the column is sorted by, where that is a number."""
+    order = getattr(value, "value", value)
+    sortable = isinstance(order, int | float)
+    return {"key": column.key, "text": text, "numeric": column.numeric, "order": order if sortable else None}
 
 
-def _numeric(numeric: bool, heading: str = "") -> str:
-    """To the right; a long heading gets room for two lines instead of five."""
-    return f' class="number{" long" if len(heading) > 20 else ""}"' if numeric else ""
+def _number_class(column: Column) -> str:
+    """To the right; a long heading gets room for few lines instead of many."""
+    if not column.numeric:
+        return ""
+    length = len(column.title)
+    wide = " very-long" if length > VERY_LONG_HEADING else " long" if length > LONG_HEADING else ""
+    return Markup(' class="number{}"').format(wide)
 
 
 def status_class(text: str) -> str:
     return "diverged" if "diverged" in text else "running" if "running" in text else "finished"
 
 
-def _paper(groups: Sequence[Group], measure: Measure) -> str:
+def _paper(groups: Sequence[Group], measure: Measure) -> dict[str, Any] | None:
     """Ours beside the paper's, where a run names the paper's number."""
     if not paper_applies(groups, measure):
-        return ""
+        return None
     named = [g for g in groups if g.paper is not None]
     table = table_of(named, measure.key, ["run", measure.key, "paper", "difference"])
-    heads = "".join(f'<th scope="col"{_numeric(c.numeric, c.title)}>{escape(c.title)}</th>' for c in table.columns)
     away = [row[-1] for row in table.values()]
     largest = max((abs(each) for each in away if each is not None), default=0.0) or 1.0
-    rows = "".join(_paper_row(texts, each, largest) for texts, each in zip(table.texts(), away))
-    said = f"{measure.title.capitalize()}, mean over the last 100 rounds, and what the paper printed for it"
-    return filled((WEB / "paper.html").read_text(), {"said": escape(said), "heads": heads, "rows": rows})
+    title = mean_last_title(measure, last_means([run for g in named for run in g.runs], measure))
+    return {
+        "note": f"{title[0].upper()}{title[1:]}, and what the paper printed for it",
+        "columns": table.columns,
+        "rows": [_paper_row(texts, each or 0.0, largest) for texts, each in zip(table.texts(), away)],
+    }
 
 
-def _paper_row(texts: Sequence[str], away: float | None, largest: float) -> str:
-    name, *numbers = map(escape, texts)
-    cells = "".join(f'<td class="number">{text}</td>' for text in numbers)
-    side = "ahead" if (away or 0) >= 0 else "behind"
-    bar = f'<span class="away {side}" style="--part: {abs(away or 0) / largest:.3f}"></span>'
-    return f'<tr><th scope="row">{name}</th>{cells}<td class="bars" aria-hidden="true">{bar}</td></tr>'
+def _paper_row(texts: Sequence[str], away: float, largest: float) -> dict[str, Any]:
+    """With a bar as long as the part of the largest difference."""
+    name, *numbers = texts
+    side = "ahead" if away >= 0 else "behind"
+    return {"name": name, "numbers": numbers, "side": side, "part": f"{abs(away) / largest:.3f}"}
 
 
-def _config(place: int, run: Run, target: Path) -> str:
+def _config(place: int, run: Run, target: Path) -> dict[str, Any]:
     """A run's settings and where they came from, readable without the file that the link leads to."""
     link = Path(os.path.relpath(run.config_file.resolve(), target.resolve().parent)).as_posix()
-    command = run.origin.get("command")
-    seed = run.config.get("seed", 0)
-    return filled(
-        (WEB / "config.html").read_text(),
-        {
-            "place": str(place),
-            "name": escape(run.name),
-            "state": escape(f"seed {seed}, {status(run)}"),
-            "command": f"<p>made by <code>{escape(str(command))}</code></p>" if command else "",
-            "link": escape(quote(link)),
-            "link_text": escape(link),
-            "text": escape(run.config_text),
-        },
-    )
+    return {
+        "place": place,
+        "name": run.name,
+        "state": f"seed {run.config.get('seed', 0)}, {status(run)}",
+        "command": run.origin.get("command"),
+        "link": quote(link),
+        "link_text": link,
+        "text": run.config_text,
+    }

@@ -8,7 +8,15 @@ import numpy as np
 
 from fedtrue.report.heat_map import Panel, chosen_threshold, panels
 from fedtrue.report.labels import Group, as_text, differing, rate_texts, status, title
-from fedtrue.report.measures import SHOWN_AT_FIRST, Measure, best_first, group_value, measures
+from fedtrue.report.measures import (
+    SHOWN_AT_FIRST,
+    Measure,
+    best_first,
+    group_value,
+    last_means,
+    mean_last_title,
+    measures,
+)
 from fedtrue.report.palette import COLOURS, DASHES, LIGHTER
 from fedtrue.report.series import AXES, Curve, curve, group_curve, points_each, thinned
 from fedtrue.report.tables import written
@@ -21,7 +29,7 @@ def page_data(groups: Sequence[Group], measure: Measure, threshold: float | None
     heat = panels(groups)
     arrays = Arrays()
     return {
-        "measures": [_measure(each, heat, threshold if each == measure else None) for each in measures(runs)],
+        "measures": [_measure(each, groups, heat, threshold if each == measure else None) for each in measures(runs)],
         "measure": measure.key,
         "axes": _axes(runs),
         "colours": {"light": COLOURS, "dark": LIGHTER},
@@ -49,10 +57,16 @@ class Arrays:
         return self._places[text]
 
 
-def _measure(measure: Measure, heat: Sequence[Panel], threshold: float | None) -> dict[str, Any]:
+def _measure(
+    measure: Measure, groups: Sequence[Group], heat: Sequence[Panel], threshold: float | None
+) -> dict[str, Any]:
+    """`order` is of the groups, the best first: whatever on the page names a best takes it from there."""
+    runs = [run for g in groups for run in g.runs]
     return {
         "key": measure.key,
         "title": measure.title,
+        "statistic": mean_last_title(measure, last_means(runs, measure)),
+        "order": best_first(groups, measure),
         "share": measure.percent,
         "higher": measure.higher_is_better,
         "threshold": chosen_threshold(heat, measure, threshold),

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from fedtrue.report.measures import Mean
+from fedtrue.report.measures import Mean, MeanOfLast
 from fedtrue.report.tables import Table
 from fedtrue.report.targets import Missed
 
@@ -61,7 +61,7 @@ def to_csv(table: Table) -> str:
 
 
 def _raw(cell: Any) -> tuple[Any, Any]:
-    if isinstance(cell, Mean):
+    if isinstance(cell, Mean | MeanOfLast):
         return repr(cell.value), "" if cell.deviation is None else repr(cell.deviation)
     if isinstance(cell, Missed):
         return "", ""
@@ -99,5 +99,5 @@ FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 
 def as_records(table: Table) -> list[dict[str, Any]]:
     """The rows for `--json`: raw values under the columns' keys."""
-    plain = lambda cell: cell._asdict() if isinstance(cell, Mean | Missed) else cell
+    plain = lambda cell: cell._asdict() if isinstance(cell, Mean | MeanOfLast | Missed) else cell
     return [{column.key: plain(cell) for column, cell in zip(table.columns, row)} for row in table.values()]

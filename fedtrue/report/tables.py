@@ -9,14 +9,16 @@ from fedtrue.names import look_up
 from fedtrue.report.labels import Group, as_text, differing, status, title
 from fedtrue.report.measures import (
     Mean,
+    MeanOfLast,
     Measure,
     best,
     chosen_measure,
+    final,
     group_value,
-    last_rounds_title,
+    last_means,
     mean,
+    mean_last_title,
     measures,
-    series,
 )
 from fedtrue.report.targets import COSTS, Missed, cost_to, missed_text, spent, target_text
 from fedtrue.runner.records import Run
@@ -59,12 +61,14 @@ def table_of(
 ) -> Table:
     """The columns asked for; else name, what differs, seeds, status if not all finished, measure, paper, costs.
 
+    A metric's bare name, `test.accuracy`, is short for `mean_last.test.accuracy`, by which the paper compares.
     `target`: costs are those until the measure reaches it. `winners`: of each combination of these columns' values only
     the best row by `sort`, in the order of the runs.
     """
     runs = [run for group in groups for run in group.runs]
     measure = chosen_measure(runs, metric)
     known = {column.key: column for column in all_columns(groups, measure, target)}
+    known |= {each.key: known[f"mean_last.{each.key}"] for each in measures(runs)}
     picked = tuple(_column(known, key) for key in columns or default_columns(groups, measure, target))
     by = _column(known, sort) if sort else None
     if winners:
@@ -110,7 +114,7 @@ def _order(column: Column) -> Callable[[Group], Any]:
 
 def _plain(value: Any) -> Any:
     """Without its deviation."""
-    return value.value if isinstance(value, Mean | Missed) else value
+    return value.value if isinstance(value, Mean | MeanOfLast | Missed) else value
 
 
 def default_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[str]:
@@ -118,7 +122,7 @@ def default_columns(groups: Sequence[Group], measure: Measure, target: float | N
     seeds = [group.seeds for group in groups]
     keys += ["seed"] if any(each != seeds[0] for each in seeds) or len(seeds[0]) > 1 else []
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
-    keys += [measure.key, f"best.{measure.key}"]
+    keys += [f"{statistic}.{measure.key}" for statistic in ("mean_last", "final", "best")]
     keys += ["paper", "difference"] if paper_applies(groups, measure) else []
     return [*keys, *(("rounds_done", "bytes", "seconds") if target is None else COSTS)]
 
@@ -138,7 +142,7 @@ def all_columns(groups: Sequence[Group], measure: Measure, target: float | None 
         *map(_setting_column, settings),
         Column("seed", "seeds", lambda group: group.seeds, _seeds_text),
         Column("status", "status", lambda group: group.status),
-        *(column for each in measures(runs) for column in _measure_columns(each)),
+        *(column for each in measures(runs) for column in _measure_columns(each, runs)),
         *_paper_columns(measure),
         *_cost_columns(),
         *(_target_columns(measure, target) if target is not None else []),
@@ -164,18 +168,19 @@ def _setting_column(key: str) -> Column:
     return Column(key, title(key), lambda group: group.settings.get(key))
 
 
-def _measure_columns(measure: Measure) -> list[Column]:
-    """Over the last rounds, best and final; the paper's comparison is the first, so it has the measure's own name."""
-    key, said = measure.key, f"{measure.title}{measure.unit}"
+def _measure_columns(measure: Measure, runs: Sequence[Run]) -> list[Column]:
+    """The three statistics; the heading of the mean says over how many evaluations and rounds."""
+    key, said, unit = measure.key, measure.title, measure.unit
     style: Any = {
         "write": lambda value: written(value, measure),
         "numeric": True,
         "best": "highest" if measure.higher_is_better else "lowest",
     }
+    mean_title = mean_last_title(measure, last_means(runs, measure))
     return [
-        Column(key, last_rounds_title(measure), lambda group: group_value(group, measure), **style),
-        Column(f"best.{key}", f"best {said}", lambda group: _over_seeds(group, best, measure), **style),
-        Column(f"final.{key}", f"final {said}", lambda group: _over_seeds(group, final, measure), **style),
+        Column(f"mean_last.{key}", f"{mean_title}{unit}", lambda group: group_value(group, measure), **style),
+        Column(f"final.{key}", f"final {said}{unit}", lambda group: _over_seeds(group, final, measure), **style),
+        Column(f"best.{key}", f"best {said}{unit}", lambda group: _over_seeds(group, best, measure), **style),
     ]
 
 
@@ -224,11 +229,6 @@ def _target_column(key: str, said: str, measure: Measure, target: float, write: 
     return Column(key, said, lambda group: cost_to(group, measure, target, key), text, numeric=True, best="lowest")
 
 
-def final(run: Run, measure: Measure) -> float | None:
-    found = series(run, measure)
-    return float(found[1][-1]) if found and len(found[1]) and math.isfinite(found[1][-1]) else None
-
-
 def _over_seeds(group: Group, value: Callable[[Run, Measure], float | None], measure: Measure) -> Mean | None:
     return mean([value(run, measure) for run in group.runs if status(run) != "diverged"])
 
@@ -245,7 +245,7 @@ def difference(group: Group, measure: Measure) -> float | None:
     return ours.value * (100 if measure.percent else 1) - group.paper
 
 
-def written(value: Mean | None, measure: Measure) -> str:
+def written(value: Mean | MeanOfLast | None, measure: Measure) -> str:
     """57.68 ± 0.12 of shares, in percent; 1.389 ± 0.012 of other numbers."""
     if value is None:
         return "–"
@@ -255,7 +255,7 @@ def written(value: Mean | None, measure: Measure) -> str:
 
 
 def _with_deviation(
-    value: Mean, write: Callable[[float], str], write_deviation: Callable[[float], str] | None = None
+    value: Mean | MeanOfLast, write: Callable[[float], str], write_deviation: Callable[[float], str] | None = None
 ) -> str:
     return write(value.value) + ("" if value.deviation is None else f" ± {(write_deviation or write)(value.deviation)}")
 

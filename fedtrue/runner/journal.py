@@ -18,14 +18,14 @@ from fedtrue.runner import checkpoint, records
 from fedtrue.runner.checkpoint import Checkpoint
 from fedtrue.runner.evaluation import Evaluation, means
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
-from fedtrue.runner.summary import summarise
+from fedtrue.runner.summary import flat, summarise
 from fedtrue.runner.tensorboard import Events
 from fedtrue.tasks.metric import Metric
 
 PATIENCE = 10  # consecutive rounds in which no client is left, before a run is given up
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What training leaves behind."""
 
@@ -33,6 +33,12 @@ class Result:
     history: dict[str, np.ndarray]  # one entry a round
     evaluations: list[dict[str, Any]]  # {"round", "metrics": {split: {name: mean}}, "clients": {split: {name: spread}}}
     summary: dict[str, Any]  # as summary.json
+
+    def __repr__(self) -> str:
+        """What was reached; the weights would fill the screen."""
+        finals = {key: value for key, value in flat(self.summary).items() if key.startswith("final.")}
+        numbers = "".join(f", {key}={value:.6g}" for key, value in finals.items())
+        return f"Result({self.summary['status']} after {self.summary['rounds']} rounds{numbers})"
 
 
 class Journal:

@@ -175,6 +175,20 @@ def test_every_figure_has_words_every_control_a_name_and_every_table_headings(op
     assert browser.evaluate("document.querySelectorAll('h1').length") == 1
 
 
+@pytest.mark.parametrize("name", ["methods", "sweep"])
+def test_card_caption_marked_row_and_heat_map_name_the_same_best_run(name, opened):
+    browser = opened(name)
+    best = browser.evaluate("document.querySelector('.card-note').textContent")
+    statistic = browser.evaluate("document.querySelector('.card-name').textContent").removeprefix("highest ")
+    marked = "document.querySelector('#run-table .best').closest('th').querySelector('a').textContent"
+    assert browser.evaluate(marked) == best
+    caption = browser.evaluate("document.getElementById('curve-caption').textContent")
+    assert f"Of these the best is {best} (" in caption and caption.endswith(f"by {statistic}.")
+    if name == "sweep":
+        assert browser.evaluate("document.querySelector('#cell strong').textContent") == best
+        assert browser.evaluate("document.getElementById('heat-statistic').textContent").lower() == statistic
+
+
 def test_the_picture_can_be_saved_and_nothing_can_be_uploaded(opened):
     browser = opened("methods")
     buttons = browser.evaluate("[...document.querySelectorAll('.modebar-btn')].map(e => e.dataset.title.toLowerCase())")

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from fedtrue.cli import main
+from tests.report.made_runs import write_run
 
 
 def test_report_writes_the_page_and_the_pictures(made_runs, tmp_path, capsys):
@@ -80,7 +81,7 @@ def test_table_prints_what_it_would_write(made_runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert main(["table", *runs, "--format", "latex", "-o", str(tmp_path / "t.tex")]) == 0
     assert (tmp_path / "t.tex").read_text() == printed
-    assert r"57.87 $\pm$ 0.03 & 58.96" in printed
+    assert r"57.87 $\pm$ 0.03" in printed
 
 
 def test_table_answers_in_json(made_runs, capsys):
@@ -88,9 +89,31 @@ def test_table_answers_in_json(made_runs, capsys):
         main(["table", str(made_runs["methods"]), "--columns", "run,test.loss", "--sort", "test.loss", "--json"]) == 0
     )
     rows = json.loads(capsys.readouterr().out)
-    losses = [row["test.loss"]["value"] for row in rows if row["test.loss"]]
+    losses = [row["mean_last.test.loss"]["value"] for row in rows if row["mean_last.test.loss"]]
     assert losses == sorted(losses)
-    assert rows[-1]["test.loss"] is None  # the run that diverged
+    assert rows[-1]["mean_last.test.loss"] is None  # the run that diverged
+
+
+def test_a_bare_metric_is_its_mean_over_the_last_evaluations_wherever_a_column_is_named(tmp_path, capsys):
+    falling = [0.5] * 99 + [0.1]  # mean 0.496, final 0.1
+    write_run(tmp_path / "falling", falling, label="falling")
+    write_run(tmp_path / "level", [0.3] * 100, label="level", correction="none")
+    orders = {}
+    for sort in ("test.accuracy", "mean_last.test.accuracy", "final.test.accuracy"):
+        assert main(["table", str(tmp_path), "--columns", "run,test.accuracy", "--sort", sort, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert list(rows[0]) == ["run", "mean_last.test.accuracy"]
+        orders[sort] = [row["run"] for row in rows]
+    assert orders["test.accuracy"] == orders["mean_last.test.accuracy"] == ["falling", "level"]
+    assert orders["final.test.accuracy"] == ["level", "falling"]
+
+
+def test_the_help_says_what_a_bare_metric_means(capsys):
+    with pytest.raises(SystemExit):
+        main(["table", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mean_last.test.accuracy, the mean of its evaluations in the last 100 rounds" in said
+    assert "The bare name test.accuracy is short for the first" in said
 
 
 def test_a_target_puts_what_it_cost_in_place_of_the_costs(made_runs, capsys):

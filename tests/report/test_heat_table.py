@@ -23,7 +23,8 @@ def panels_of(folder):
 def test_a_panel_is_a_table_of_rates_with_bold_cells_that_reach_the_threshold_and_their_count(tmp_path):
     square(tmp_path, [0.1, 0.2, 0.3, None])
     assert heat_markdown(panels_of(tmp_path), ACCURACY, 0.2) == (
-        "**shakespeare, client sgd, server sgd, joint correction**: test accuracy, last 100 rounds (%)\n"
+        "**shakespeare, client sgd, server sgd, joint correction**: "
+        "test accuracy, the one evaluation in the only round (%)\n"
         "\n"
         "| server rate ↓ client rate → |       0.1 |         1 |\n"
         "| --------------------------: | --------: | --------: |\n"

@@ -5,25 +5,80 @@ import pytest
 from pytest import approx
 
 from fedtrue.report.labels import group
-from fedtrue.report.measures import Measure, best, best_first, chosen_measure, group_value, last_rounds, mean, measures
+from fedtrue.report.measures import (
+    Measure,
+    best,
+    best_first,
+    best_group,
+    chosen_measure,
+    final,
+    group_value,
+    last_means,
+    mean,
+    mean_last,
+    mean_last_title,
+    measures,
+)
 from fedtrue.runner.records import read_run
 from tests.report.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
 
 
 def test_the_mean_of_the_last_hundred_rounds_leaves_earlier_rounds_out(tmp_path):
     run = read_run(write_run(tmp_path / "run", [0.0] * 50 + [0.2] * 50 + [0.4] * 50))
-    assert last_rounds(run, ACCURACY) == approx(0.3)  # rounds 50 … 149: half 0.2, half 0.4
+    assert mean_last(run, ACCURACY).value == approx(0.3)  # rounds 50 … 149: half 0.2, half 0.4
 
 
 def test_it_averages_the_evaluations_there_are_within_them(tmp_path):
     values = np.arange(200) / 1000
     run = read_run(write_run(tmp_path / "run", values.tolist(), every=40))
-    assert last_rounds(run, ACCURACY) == approx((0.119 + 0.159 + 0.199) / 3)  # after rounds 120, 160, 200
+    assert mean_last(run, ACCURACY).value == approx((0.119 + 0.159 + 0.199) / 3)  # after rounds 120, 160, 200
 
 
 def test_a_round_without_a_number_does_not_spoil_the_mean(tmp_path):
     run = read_run(write_run(tmp_path / "run", [0.2, None, 0.4]))
-    assert last_rounds(run, ACCURACY) == approx(0.3)
+    assert mean_last(run, ACCURACY).value == approx(0.3)
+
+
+def title_of(*runs, measure=ACCURACY):
+    return mean_last_title(measure, last_means(runs, measure))
+
+
+def test_the_title_of_the_mean_says_over_how_many_evaluations_and_rounds(tmp_path):
+    long = read_run(write_run(tmp_path / "long", [0.1] * 200, every=10))
+    assert title_of(long) == "test accuracy, mean of the 10 evaluations in the last 100 rounds"
+    assert title_of(long, measure=TRAIN_LOSS) == "train loss, mean over the last 100 rounds"
+    end = read_run(write_run(tmp_path / "end", [0.1] * 200, every=200))
+    assert title_of(end) == "test accuracy, the one evaluation in the last 100 rounds"
+
+
+def test_a_run_of_fewer_rounds_is_not_said_to_have_a_hundred(tmp_path):
+    short = read_run(write_run(tmp_path / "short", [0.1] * 40, every=10))
+    assert title_of(short) == "test accuracy, mean of the 4 evaluations in all 40 rounds"
+    assert title_of(short, measure=TRAIN_LOSS) == "train loss, mean over all 40 rounds"
+    long = read_run(write_run(tmp_path / "long", [0.1] * 200, every=10))
+    assert (
+        title_of(short, long)
+        == "test accuracy, mean of the evaluations in the last 100 rounds, or all of a shorter run"
+    )
+
+
+def test_a_run_that_diverged_has_no_say_in_the_title(tmp_path):
+    long = read_run(write_run(tmp_path / "long", [0.1] * 200, every=10))
+    diverged = read_run(write_run(tmp_path / "diverged", [0.1] * 40, status="diverged"))
+    assert title_of(long, diverged) == title_of(long)
+
+
+def test_seeds_that_were_evaluated_unequally_have_no_common_count(tmp_path):
+    runs = [read_run(write_run(tmp_path / str(n), [0.5] * 200, every=n, seed=n)) for n in (10, 20)]
+    (only,) = group(runs)
+    assert group_value(only, ACCURACY) == (0.5, 0.0, 2, None, 100)
+
+
+def test_final_mean_and_best_are_three_numbers(tmp_path):
+    run = read_run(write_run(tmp_path / "run", [0.9] + [0.1] * 99 + [0.4]))
+    assert final(run, ACCURACY) == 0.4
+    assert mean_last(run, ACCURACY) == (approx((99 * 0.1 + 0.4) / 100), 100, 100)  # round 0 is before the last 100
+    assert best(run, ACCURACY) == 0.9
 
 
 def test_a_mean_over_seeds_has_the_samples_deviation():
@@ -36,7 +91,7 @@ def test_a_diverged_seed_does_not_enter_the_mean(tmp_path):
     finished = write_run(tmp_path / "a", [0.5], seed=0)
     diverged = write_run(tmp_path / "b", [0.1], seed=1, status="diverged")
     (only,) = group([read_run(finished), read_run(diverged)])
-    assert group_value(only, ACCURACY) == (0.5, None, 1)
+    assert group_value(only, ACCURACY) == (0.5, None, 1, 1, 1)  # one seed; one evaluation in one round
 
 
 def test_the_best_accuracy_is_the_highest_and_the_best_loss_the_lowest(tmp_path):
@@ -51,6 +106,16 @@ def test_groups_without_a_value_come_last(tmp_path):
         for name, end in ends.items()
     ]
     assert best_first(group(runs), ACCURACY) == [2, 0, 1]
+
+
+def test_settings_with_a_seed_that_diverged_are_best_only_if_no_others_have_a_value(tmp_path):
+    adam = {"name": "adam", "learning_rate": 1.0}
+    runs = [write_run(tmp_path / "sgd", [0.1]), write_run(tmp_path / "adam-0", [0.9], client=adam)]
+    runs += [write_run(tmp_path / "adam-1", [0.9], client=adam, seed=1, status="diverged")]
+    groups = group([read_run(run) for run in runs])
+    assert best_first(groups, ACCURACY) == [0, 1]
+    assert best_group(groups[1:], ACCURACY) == 0
+    assert best_group(group([read_run(runs[2])]), ACCURACY) is None
 
 
 def test_the_first_measure_is_the_tests_share_and_curves_of_nothing_are_left_out(tmp_path):

@@ -3,13 +3,16 @@
 import json
 import re
 
+import jinja2
 import pytest
 
-from fedtrue.report.page import filled, page
+from fedtrue.report.page import page, rendered
 from fedtrue.report.page_data import Arrays
 from fedtrue.runner.records import find_runs, read_run
 from tests.report.made_runs import learning, write_run
 
+MEAN_OF_100 = "test accuracy, mean of the 100 evaluations in the last 100 rounds"
+CARD = ('span class="card-name"', "strong", 'span class="card-note"')
 HOSTILE = "</script><script>alert(1)</script><b>\"'&{{data}}"
 
 
@@ -22,8 +25,9 @@ def without_plotly(text):
     return re.sub(r"<script>/\*\*\s*\* plotly\.js.*?</script>", "", text, flags=re.S)
 
 
-def test_what_is_put_in_is_not_looked_through_again():
-    assert filled("{{a}} {{b}}", {"a": "{{b}}", "b": "x"}) == "{{b}} x"
+def test_a_part_that_the_page_misses_is_an_error():
+    with pytest.raises(jinja2.UndefinedError, match="version"):
+        rendered({"title": "a page without its parts"})
 
 
 def test_equal_arrays_are_kept_once():
@@ -57,6 +61,22 @@ def test_links_to_configs_are_relative_to_the_report(tmp_path):
     text = written(tmp_path / "runs", tmp_path / "out" / "report.html")
     assert 'href="../runs/a%20run/config.toml"' in text
     assert "[client]" in text  # and the config itself is there for when the folder is not
+
+
+def test_the_card_the_marked_row_and_the_figures_name_the_same_best_run(tmp_path):
+    """The one that ends highest is not the one whose mean is: only one of them may be called best."""
+    write_run(tmp_path / "runs" / "rising", [0.1] * 99 + [0.9], label="rising")  # mean (99 · 0.1 + 0.9) / 100 = 0.108
+    write_run(tmp_path / "runs" / "level", [0.5] * 100, label="level", correction="none")
+    text = without_plotly(written(tmp_path / "runs", tmp_path / "report.html"))
+    name, value, note = (rf"<{tag}>(.*?)</{tag.split()[0]}>" for tag in CARD)
+    assert re.search(rf"{name}\s*{value}\s*{note}", text).groups() == (f"highest {MEAN_OF_100}", "50.00 %", "level")
+    marked = re.findall(r'<th scope="row"><a href="#run-\d">(\w+)</a>\s*<span class="status best">best</span>', text)
+    assert marked == ["level"]
+    assert f"The run marked best has the highest {MEAN_OF_100}." in text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    accuracy = data["measures"][0]
+    assert accuracy["statistic"] == MEAN_OF_100
+    assert [data["groups"][place]["name"] for place in accuracy["order"]] == ["level", "rising"]
 
 
 def test_thinning_is_said_on_the_page_and_only_when_it_happened(tmp_path):

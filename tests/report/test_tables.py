@@ -25,11 +25,22 @@ def two_methods(tmp_path):
 
 def test_seeds_are_averaged_and_the_papers_number_stands_beside_ours(two_methods):
     rows = as_records(table_of(two_methods))
-    assert rows[0]["test.accuracy"] == {"value": approx(0.51), "deviation": approx(0.02 / 2**0.5), "seeds": 2}
+    assert rows[0]["mean_last.test.accuracy"] == {
+        "value": approx(0.51), "deviation": approx(0.02 / 2**0.5), "seeds": 2, "evaluations": 1, "rounds": 1
+    }  # fmt: skip
     assert rows[0]["difference"] == approx(1.0)  # 100 · 0.51 − 50, in percent as the paper prints
     assert (rows[1]["paper"], rows[1]["difference"]) == (None, None)
     assert [column.key for column in table_of(two_methods).columns] == [
-        *("run", "client.name", "seed", "test.accuracy", "best.test.accuracy", "paper", "difference"),
+        *(
+            "run",
+            "client.name",
+            "seed",
+            "mean_last.test.accuracy",
+            "final.test.accuracy",
+            "best.test.accuracy",
+            "paper",
+            "difference",
+        ),
         *("rounds_done", "bytes", "seconds"),
     ]
 
@@ -40,7 +51,7 @@ def test_the_papers_number_is_not_set_beside_another_metric(two_methods):
 
 def test_markdown_has_a_row_a_group(two_methods):
     assert to_markdown(table_of(two_methods, columns=["run", "client.name", "test.accuracy", "paper"])) == (
-        "| run | client | test accuracy, last 100 rounds (%) | paper |\n"
+        "| run | client | test accuracy, the one evaluation in the only round (%) | paper |\n"
         "|---|---|--:|--:|\n"
         "| client SGD | sgd | 51.00 ± 1.41 | 50.00 |\n"
         "| client Adam | adam | 60.00 | – |\n"
@@ -49,9 +60,9 @@ def test_markdown_has_a_row_a_group(two_methods):
 
 def test_csv_has_raw_numbers_and_the_deviation_in_a_column_of_its_own(two_methods):
     rows = list(csv.DictReader(io.StringIO(to_csv(table_of(two_methods, columns=["run", "test.accuracy"])))))
-    assert float(rows[0]["test.accuracy"]) == approx(0.51)
-    assert float(rows[0]["test.accuracy.deviation"]) == approx(0.02 / 2**0.5)
-    assert rows[1] == {"run": "client Adam", "test.accuracy": "0.6", "test.accuracy.deviation": ""}
+    assert float(rows[0]["mean_last.test.accuracy"]) == approx(0.51)
+    assert float(rows[0]["mean_last.test.accuracy.deviation"]) == approx(0.02 / 2**0.5)
+    assert rows[1] == {"run": "client Adam", "mean_last.test.accuracy": "0.6", "mean_last.test.accuracy.deviation": ""}
 
 
 def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
@@ -128,7 +139,7 @@ def test_an_unknown_column_is_refused_with_the_nearest(two_methods):
 
 def test_a_diverged_and_a_running_run_are_said_to_be_so(made_runs):
     rows = as_records(table_of(group([read_run(path) for path in find_runs([made_runs["methods"]])])))
-    states = {row["run"]: (row["status"], row["test.accuracy"] is None) for row in rows}
+    states = {row["run"]: (row["status"], row["mean_last.test.accuracy"] is None) for row in rows}
     assert states["client Adam, rate 10"] == ("diverged", True)
     assert states["client Yogi + joint correction"] == ("running", False)
 

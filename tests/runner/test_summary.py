@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fedtrue as ft
-from fedtrue.runner.records import CONFIG, SUMMARY, read_run
-from fedtrue.runner.summary import declared_metrics, summarise
+from fedtrue.runner.records import CONFIG, METRICS, SUMMARY, as_json, read_run
+from fedtrue.runner.summary import declared_metrics, flat, read_outcome, summarise
 from fedtrue.tasks.metric import Metric
 
 
@@ -21,7 +21,7 @@ def line(number, **entries):
 def test_the_summary_averages_the_last_hundred_rounds_as_the_paper_selects():
     lines = [line(number, loss=float(number), accuracy=number / 150) for number in range(150)]
     found = summarise(lines, "finished", {})
-    assert found["last_100"]["train"]["loss"] == 99.5  # the mean of 50 … 149
+    assert found["mean_last"]["train"]["loss"] == {"value": 99.5, "evaluations": 100, "rounds": 100}  # of 50 … 149
     assert found["final"]["train"]["loss"] == 149.0
     assert found["best"]["train"]["loss"] == {"value": 0.0, "round": 0}  # the lowest loss
     assert found["best"]["train"]["accuracy"] == {"value": 149 / 150, "round": 149}  # the highest accuracy
@@ -35,9 +35,8 @@ def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
         for number in range(150)
     ]
     found = summarise(lines, "finished", {})
-    assert found["last_100"]["test"]["accuracy"] == pytest.approx(
-        0.3
-    )  # (0.2 + 0.4) / 2; round 9 is before the last 100
+    # (0.2 + 0.4) / 2; round 9 is before the last 100
+    assert found["mean_last"]["test"]["accuracy"] == {"value": pytest.approx(0.3), "evaluations": 2, "rounds": 100}
     assert found["best"]["test"]["accuracy"] == {"value": 0.9, "round": 9}
     assert found["final"]["test"]["accuracy"] == 0.4
 
@@ -45,12 +44,37 @@ def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
 def test_a_skipped_round_has_no_loss_and_does_not_enter_the_mean():
     lines = [line(0, loss=2.0), line(1, loss=math.nan, clients=0), line(2, loss=4.0)]
     found = summarise(lines, "finished", {})
-    assert found["last_100"]["train"]["loss"] == 3.0  # (2 + 4) / 2
+    assert found["mean_last"]["train"]["loss"] == {"value": 3.0, "evaluations": 2, "rounds": 3}  # (2 + 4) / 2
     assert (found["rounds"], found["totals"]["skipped_rounds"]) == (3, 1)
+
+
+def test_a_run_of_forty_rounds_says_that_its_mean_is_over_forty():
+    found = summarise([line(number, loss=1.0) for number in range(40)], "finished", {})
+    assert found["mean_last"]["train"]["loss"] == {"value": 1.0, "evaluations": 40, "rounds": 40}
+
+
+def test_statistics_are_named_as_the_columns_of_tables():
+    found = flat(summarise([line(0, loss=1.0)], "finished", {}))
+    assert list(found) == ["final.train.loss", "mean_last.train.loss", "best.train.loss"]
+
+
+def test_a_summary_without_means_of_the_last_evaluations_is_made_anew_from_the_lines(tmp_path):
+    (tmp_path / METRICS).write_text("".join(as_json(line(number, loss=float(number))) for number in range(3)))
+    (tmp_path / SUMMARY).write_text('{"status": "diverged", "rounds": 3, "last_100": {"train": {"loss": 1.0}}}')
+    found = read_outcome(tmp_path)
+    assert found["status"] == "diverged"
+    assert found["mean_last"]["train"]["loss"] == {"value": 1.0, "evaluations": 3, "rounds": 3}  # (0 + 1 + 2) / 3
+    assert read_outcome(tmp_path / "nowhere") is None
 
 
 def test_a_run_of_no_rounds_has_a_summary():
     assert summarise([], "finished", {})["rounds"] == 0
+
+
+def test_a_result_is_printed_without_its_weights():
+    result = ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.0)), rounds=2)
+    # at (5, 5): ½ (1 · 3² + 30 · 4²) = 244.5 and ½ (20 · 6² + 1 · 7²) = 384.5, mean 314.5
+    assert repr(result) == "Result(finished after 2 rounds, final.train.loss=314.5)"
 
 
 # --- which direction is better ----------------------------------------------------------------------------------------

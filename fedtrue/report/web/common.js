@@ -16,6 +16,8 @@ function numbers(place) {
   return unpacked.get(place);
 }
 
+const capitalised = (text) => text[0].toUpperCase() + text.slice(1);
+
 /* 57.68 % or 3.214, from a number as it was recorded. */
 function valueText(value, measure) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

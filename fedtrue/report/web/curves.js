@@ -144,19 +144,15 @@ function layout(groups, options) {
 
 function caption(groups, options) {
   const { measure, axis, window } = options;
-  const ends = groups.filter((i) => report.groups[i].curves[measure.key]).map((i) => {
-    const values = numbers(report.groups[i].curves[measure.key].value).filter((value) => !Number.isNaN(value));
-    return { name: report.groups[i].name, value: values[values.length - 1] };
-  }).filter((end) => end.value !== undefined).sort((a, b) => a.value - b.value);
-  const capital = measure.title[0].toUpperCase() + measure.title.slice(1);
-  let text = `${capital} against ${report.axes[axis]}, ${ends.length} of ${report.groups.length} curves`;
+  const drawn = groups.filter((i) => report.groups[i].curves[measure.key]);
+  const ranked = measure.order.filter((i) => drawn.includes(i) && report.groups[i].values[measure.key] !== null);
+  let text = `${capitalised(measure.title)} against ${report.axes[axis]}, ${drawn.length} of ${report.groups.length} curves`;
   if (window > 1) text += `, each point the mean of the last ${window} rounds`;
   if (groups.some((i) => report.groups[i].runs.length > 1))
     text += options.everySeed ? ", every seed" : "; lines are means over seeds, bands reach from the lowest seed to the highest";
-  if (ends.length > 1) {
-    const low = ends[0], high = ends[ends.length - 1];
-    const said = (end) => `${end.name} (${valueText(end.value, measure)})`;
-    text += `. At their ends the highest is ${said(high)}, the lowest ${said(low)}`;
+  if (ranked.length > 1) {
+    const said = (i) => `${report.groups[i].name} (${valueText(report.groups[i].values[measure.key], measure)})`;
+    text += `. Of these the best is ${said(ranked[0])}, the worst ${said(ranked.at(-1))}, by ${measure.statistic}`;
   }
   return text + ".";
 }

@@ -131,17 +131,19 @@ function drawHeatMaps() {
   const dragged = byRatio(low, measure) ? low * (high / low) ** part : low + (high - low) * part;
   const threshold = slider.dataset.exact ? Number(slider.dataset.exact) : dragged;
   byId("threshold-text").textContent = valueText(threshold, measure);
+  byId("heat-statistic").textContent = capitalised(measure.statistic);
   byId("bar-low").textContent = valueText(measure.higher ? low : high, measure);
   byId("bar-high").textContent = valueText(measure.higher ? high : low, measure);
   byId("panels").replaceChildren(...report.panels.map((panel) => panelTable(panel, low, high, threshold, measure)));
 }
 
 /* Something to read before the first cell is chosen. */
-function showBest(measure, best) {
+function showBest(measure) {
+  const inPanels = report.panels.flatMap((panel) => panel.cells.flat());
+  const best = measure.order.find((i) => inPanels.includes(i));
   for (const panel of report.panels)
     panel.cells.forEach((cells, row) => cells.forEach((i, column) => {
-      if (i === null || cellValue(report.groups[i], measure) !== best) return;
-      showCell(panel, row, column, report.groups[i], measure);
+      if (i === best) showCell(panel, row, column, report.groups[i], measure);
     }));
 }
 
@@ -154,7 +156,7 @@ function startThreshold() {
   slider.value = high > low ? part * Number(slider.max) : 0;
   slider.dataset.exact = start;
   drawHeatMaps();
-  showBest(measure, measure.higher ? high : low);
+  showBest(measure);
 }
 
 if (report.panels.length) {

@@ -1,0 +1,89 @@
+"""What `fedtrue run` and `fedtrue sweep` say of runs that have ended: three statistics, under three names."""
+
+import json
+
+import pytest
+
+from fedtrue.cli import main
+from fedtrue.commands.outcomes import best_first, compared_table, measures_of, outcome_table
+from fedtrue.runner.summary import summarise
+from fedtrue.tasks.metric import Metric
+
+
+def summary(values, status="finished", metric="accuracy", kind=None):
+    """Of a run whose test metric was measured after every round."""
+    lines = [
+        {"round": number, "loss": 1.0, "clients": 2, "evaluation": {"test": {metric: value}}}
+        for number, value in enumerate(values)
+    ]
+    return summarise(lines, status, {metric: kind} if kind else {})
+
+
+def texts(table):
+    """The rows of a rich table."""
+    return [list(row) for row in zip(*(column.cells for column in table.columns))]
+
+
+def headings(table):
+    return [column.header for column in table.columns]
+
+
+def test_a_run_has_one_row_per_metric_and_one_column_per_statistic():
+    made = outcome_table("", summary([0.9] + [0.1] * 99 + [0.4]))
+    assert headings(made)[1:5] == ["final", "mean over the last 100 rounds", "evaluations in them", "best"]
+    # mean (99 · 0.1 + 0.4) / 100 = 0.103; the best is of the first round
+    assert texts(made)[0] == ["test accuracy (%)", "40.00", "10.30", "100", "90.00", "1"]
+
+
+def test_a_run_of_fewer_rounds_says_so():
+    assert "mean over all 40 rounds" in headings(outcome_table("", summary([0.5] * 40)))
+
+
+def test_cells_come_best_first_by_their_mean_and_the_best_is_marked():
+    cells = {"ends high": summary([0.1] * 99 + [0.9]), "level": summary([0.5] * 100), "low": summary([0.2] * 100)}
+    made = compared_table("", cells)
+    assert [row[:2] for row in texts(made)] == [["best", "level"], ["", "low"], ["", "ends high"]]
+    assert headings(made)[4] == "test accuracy, mean of the 100 evaluations in the last 100 rounds (%)"
+
+
+def test_a_metric_declared_as_better_when_higher_is_ranked_so():
+    higher, lower = Metric(higher_is_better=True), Metric(higher_is_better=False)
+    for kind, order in ((higher, ["b", "a"]), (lower, ["a", "b"])):
+        cells = {name: summary([value], metric="auc", kind=kind) for name, value in (("a", 0.1), ("b", 0.2))}
+        assert best_first(cells, measures_of(list(cells.values()))[0]) == order
+
+
+def test_diverged_and_unfinished_cells_come_last_and_are_not_marked():
+    cells = {"diverged": summary([0.9], "diverged"), "unfinished": {"status": "unfinished", "rounds": 0}}
+    assert [row[0] for row in texts(compared_table("", cells))] == ["", ""]
+    cells["fine"] = summary([0.1])
+    assert [row[1] for row in texts(compared_table("", cells))] == ["fine", "diverged", "unfinished"]
+
+
+def test_cells_without_any_number_are_listed():
+    cells = {"a": {"status": "unfinished", "rounds": 0}}
+    assert texts(compared_table("", cells)) == [["", "a", "unfinished", "0"]]
+
+
+def test_run_sweep_and_table_agree_on_every_number(tmp_path, capsys):
+    (tmp_path / "s.toml").write_text(
+        'task = "quadratic"\nrounds = 120\n[sweep.product]\nclient.learning_rate = [0.001, 0.1]\n'
+    )
+    assert main(["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"), "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)
+    losses = [cell["mean_last.train.loss"]["value"] for cell in cells]
+    assert losses == sorted(losses)  # the best first
+    columns = "mean_last.train.loss,final.train.loss,best.train.loss,train.loss"
+    for cell in cells:
+        folder = tmp_path / "out" / cell["cell"]
+        assert main(["table", str(folder), "--columns", columns, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert main(["run", str(folder / "config.toml"), "--json"]) == 0
+        run = json.loads(capsys.readouterr().out)
+        stored = json.loads((folder / "summary.json").read_text())
+        assert run["mean_last.train.loss"] == {"value": pytest.approx(row["mean_last.train.loss"]["value"]),
+                                               "evaluations": 100, "rounds": 100}  # fmt: skip
+        assert stored["mean_last"]["train"]["loss"] == cell["mean_last.train.loss"]
+        assert stored["final"]["train"]["loss"] == cell["final.train.loss"] == row["final.train.loss"]["value"]
+        assert stored["best"]["train"]["loss"]["value"] == cell["best.train.loss"]["value"]
+        assert run["final.train.loss"] == pytest.approx(cell["final.train.loss"])
