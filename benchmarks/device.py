@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedtrue as ft
+from fedtrue.algorithm.interface import Broadcast, Client, Loss
 from fedtrue.engine.simulation import Simulation
 
 
@@ -62,13 +63,10 @@ PLAN = {
 def parts(lanes=50, repeats=20):
     """Milliseconds of one step of words in bfloat16, cut short after the loss, after the gradient, and whole."""
     task, method = ft.tasks.synthetic_words(dtype=jnp.bfloat16), joint_adagrad(0.3)
-    work = method.phases[0].work(task.loss)
+    work = method.phases[0].work(Loss(task.loss, {"loss": (jnp.float32(0), jnp.float32(0))}))
+    broadcast = Broadcast(task.init(jax.random.key(0)), ())
     rng = np.random.default_rng(0)
     batch = {"tokens": jnp.asarray(rng.integers(1, 10_000, (lanes, 16, 21))), "mask": jnp.ones((lanes, 16))}
-
-    def start(client):
-        server = method.init(task.init(jax.random.key(0)))
-        return work.start(server, client, (), {"loss": (jnp.float32(0), jnp.float32(0))})
 
     def milliseconds(run, *arguments):
         jax.block_until_ready(run(*arguments))
@@ -78,10 +76,10 @@ def parts(lanes=50, repeats=20):
         jax.block_until_ready(out)
         return round((time.perf_counter() - began) / repeats * 1e3, 3)
 
-    states = jax.jit(lambda: jax.tree.map(lambda leaf: jnp.stack([leaf] * lanes), start(0)))()
+    states = jax.jit(lambda: jax.tree.map(lambda leaf: jnp.stack([leaf] * lanes), work.start(broadcast, Client(0, 1, 0.3, 1.0), ())))()
     loss = jax.jit(jax.vmap(task.loss))
     gradient = jax.jit(jax.vmap(jax.grad(task.loss, has_aux=True)))
-    step = jax.jit(jax.vmap(lambda state, batch: work.step(state, batch, 0.3)))
+    step = jax.jit(jax.vmap(lambda state, batch: work.step(broadcast, state, batch, 0.3)))
     return {
         "what": "words parts",
         "lanes": lanes,
@@ -116,14 +114,13 @@ def main():
             row = {
                 "what": what,
                 "dtype": jnp.dtype(dtype).name,
-                "lanes": simulation.shape.lanes,
+                "lanes": simulation.plan.all_lanes,
                 "lanes_by_rule": lanes is BY_RULE,
                 "cells": simulation.cells,
                 "first_seconds": round(first, 1),
                 "ms_a_round": round(median, 2),
                 "all": [round(t, 2) for t in times],
-                "longest_client_steps": float(infos.steps.max(axis=-1).mean()),
-                "steps_a_round": float(infos.steps.sum(axis=-1).mean()),
+                "steps_per_round": float(infos.steps.mean()),
                 "device": jax.devices()[0].device_kind,
                 "jax": jax.__version__,
             }
