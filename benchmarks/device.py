@@ -76,7 +76,9 @@ def parts(lanes=50, repeats=20):
         jax.block_until_ready(out)
         return round((time.perf_counter() - began) / repeats * 1e3, 3)
 
-    states = jax.jit(lambda: jax.tree.map(lambda leaf: jnp.stack([leaf] * lanes), work.start(broadcast, Client(0, 1, 0.3, 1.0), ())))()
+    states = jax.jit(
+        lambda: jax.tree.map(lambda leaf: jnp.stack([leaf] * lanes), work.start(broadcast, Client(0, 1, 0.3, 1.0), ()))
+    )()
     loss = jax.jit(jax.vmap(task.loss))
     gradient = jax.jit(jax.vmap(jax.grad(task.loss, has_aux=True)))
     step = jax.jit(jax.vmap(lambda state, batch: work.step(broadcast, state, batch, 0.3)))

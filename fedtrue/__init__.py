@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, methods, server, tasks
+from fedtrue import client, methods, server, tasks, theory
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -25,5 +25,6 @@ __all__ = [
     "methods",
     "server",
     "tasks",
+    "theory",
     "train",
 ]

@@ -29,7 +29,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {}  # kind → how a value that is
 NOT_REBUILDABLE = {"rebuildable": False}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Part:
     """Something with a spec. Two parts are equal when both can be built from the same spec."""
 
@@ -43,6 +43,10 @@ class Part:
     def name(self) -> str:
         """The factory's name, or the qualified name of a part made by hand."""
         return part_name(self.spec)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in part_options(self.spec).items())
+        return f"{self.name}({options})"
 
     def __eq__(self, other: object) -> bool:
         if self is other:

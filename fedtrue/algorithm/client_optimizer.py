@@ -28,7 +28,7 @@ class Move(NamedTuple):
     step: Callable[[Any, Any, Any, Any], tuple[Any, Any]]  # (vector, P, the optimizer's state, memory) → (step, memory)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClientOptimizer(Part):
     """What a client does with its gradients."""
 

@@ -19,7 +19,7 @@ from fedtrue.spec import FACTORIES, Part, accepts, named
 Sent = dict[str, Any]  # name → what is summed over clients with their weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Correction(Part):
     """A client's half and the server's half. Both must work on any tree of weights, a single vector included.
 

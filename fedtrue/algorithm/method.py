@@ -22,7 +22,7 @@ from fedtrue.names import look_up
 from fedtrue.spec import Part, accepts, by_name, named
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Method(Part):
     """A round is a cohort, then each phase in turn; FedAvg has one phase."""
 

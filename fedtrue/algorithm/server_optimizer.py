@@ -18,7 +18,7 @@ from fedtrue.spec import FACTORIES, Part, accepts, named, unnamed, with_spec
 EPSILON = 1e-3  # Reddi et al.'s default degree of adaptivity; the paper tunes it in {1e-7 … 1e-1}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ServerOptimizer(Part):
     """An optax transformation that knows its name and options."""
 

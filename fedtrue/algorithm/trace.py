@@ -22,7 +22,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace(Part):
     """A running sum: `total(state)` is N up to the client's own rate multiplier."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weighting(Part):
     """One weight per train client; only their ratios matter."""
 

@@ -120,7 +120,8 @@ class Simulation:
                 return State(method.init(params), ())
             return initial_state(self.task, method, self.federation, params)
 
-        state = self._placed(self._over_cells(initial, (0,))(self.grid))
+        state = self._over_cells(initial, (0,))(self.grid)
+        state = self._placed(jax.tree.map(jnp.copy, state))  # a method may use one array twice; a run gives each away
         return state._replace(memory=self._host_memory(state.server)) if self.plan.memory_on_host else state
 
     def round(self, state: State, round_index: int) -> tuple[State, RoundInfo]:
