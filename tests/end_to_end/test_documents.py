@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ README = (ROOT / "README.md").read_text()
 SNIPPET = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
 
 
+@cache
 def run(*arguments):
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
