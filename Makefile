@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test lint docs results benchmark clean
+.PHONY: env demo test test-all lint docs results benchmark clean
 
 env: $(STAMP)
 
@@ -19,8 +19,13 @@ $(STAMP): pyproject.toml
 demo: env
 	@$(BIN)/python examples/demo.py
 
+# Every law, some in a smaller version; compiled without XLA's optimizer. Needs no network, browser or Ray.
 test: env
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal
+
+# Everything, compiled as users' programs are; tests that lack a browser, Ray or the network skip, and say so.
+test-all: env
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: env
 	$(BIN)/ruff check .
@@ -39,4 +44,4 @@ benchmark: env
 	$(BIN)/python benchmarks/peers/bench.py
 
 clean:
-	rm -rf .venv site demo runs
+	rm -rf .venv .cache site demo runs

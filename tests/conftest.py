@@ -5,6 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from tests import compiled_programs
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick-compilation", action="store_true", help="compile without XLA's optimizer, as `make test`")
+
+
+def pytest_configure(config):
+    if config.getoption("quick_compilation"):
+        compiled_programs.compile_quickly()
+    if not hasattr(config, "workerinput"):  # once per run, not once per worker
+        compiled_programs.keep_small()
+    compiled_programs.share()
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:

@@ -52,7 +52,7 @@ def test_a_spec_is_plain_data_that_json_and_toml_can_hold(kind, name):
     assert tomllib.loads(to_toml(spec)) == spec
 
 
-@pytest.mark.parametrize("name", [name for name in FACTORIES["method"]])
+@pytest.mark.parametrize("name", list(FACTORIES["method"]))
 def test_a_method_built_from_its_spec_trains_to_the_same_weights(name):
     method = built("method", name)
     task = ft.tasks.quadratic()
@@ -117,7 +117,7 @@ def test_a_part_without_a_name_is_recorded_by_its_qualified_name_and_marked(whic
     build, qualified = OWN_PARTS[which]
     method = build()
     assert not is_rebuildable(method.spec) and qualified in json.dumps(method.spec)
-    with pytest.raises(ValueError, match="written in Python.*pass the part itself"):
+    with pytest.raises(ValueError, match=r"written in Python.*pass the part itself"):
         ft.from_spec(method.spec)
     ft.train(ft.tasks.quadratic(), method, rounds=1, out=tmp_path / "run")
     config = (tmp_path / "run" / "config.toml").read_text()

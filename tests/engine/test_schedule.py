@@ -1,5 +1,7 @@
 """Packing clients onto lanes, and how many lanes there are."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,8 @@ from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 
 packed = jax.jit(pack, static_argnums=1)
+ON_A_CPU = [SimpleNamespace(platform="cpu")]  # stand-ins for devices, so that the rule is tested on any machine
+ON_A_GPU = [SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 10**11})]
 
 
 @settings(max_examples=30, deadline=None)
@@ -53,16 +57,23 @@ def test_the_fewest_lanes_that_do_not_lengthen_the_round():
 def test_a_model_of_some_size_gets_one_lane_on_a_cpu_and_a_small_one_a_lane_for_everyone_or_the_fewest():
     equal, unequal = np.full(10, 8), np.array([100, *[1] * 9])
     small, large = ({"w": jax.ShapeDtypeStruct((n,), jnp.float32)} for n in (10, 10**6))
-    lanes = lambda steps, params: choose_lanes(steps, 10, params, 1, jax.local_devices()[:1], None).per_device
+    lanes = lambda steps, params: choose_lanes(steps, 10, params, 1, ON_A_CPU, None).per_device
     assert (lanes(equal, large), lanes(equal, small), lanes(unequal, small)) == (1, 10, 2)
     nearly_equal = np.array([100] * 9 + [1])  # nine lanes would do, but a lane each saves all changes of client
     assert (fewest_lanes(nearly_equal, 10), lanes(nearly_equal, small)) == (9, 10)
 
 
-def test_many_small_cells_fill_a_core_as_one_large_model_does():
+def test_many_small_cells_fill_a_core_of_a_cpu_as_one_large_model_does():
     steps, small = np.full(10, 8), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
-    of = lambda cells: choose_lanes(steps, 10, small, 1, jax.local_devices()[:1], None, cells).per_device
+    of = lambda cells: choose_lanes(steps, 10, small, 1, ON_A_CPU, None, cells).per_device
     assert (of(1), of(2000), of(2001)) == (10, 10, 1)  # 10 weights each; 20,000 are small
+
+
+def test_on_a_gpu_the_size_of_the_model_and_the_number_of_cells_do_not_matter():
+    equal, unequal = np.full(10, 8), np.array([100, *[1] * 9])
+    large = {"w": jax.ShapeDtypeStruct((10**6,), jnp.float32)}
+    of = lambda steps, cells: choose_lanes(steps, 10, large, 1, ON_A_GPU, None, cells).per_device
+    assert (of(equal, 1), of(unequal, 1), of(equal, 2001)) == (10, 2, 10)  # a lane each, or the fewest
 
 
 def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():

@@ -49,7 +49,7 @@ def test_random_integers_are_the_upper_word_of_a_product_of_96_bits(bound):
     key = jax.random.key(5)
     found = np.asarray(random_below(key, 1000, jnp.uint32(bound)))
     high, low = (words.astype(object) for words in np.asarray(jax.random.bits(key, (2, 1000), jnp.uint32)))
-    assert found.tolist() == [(bound * (int(h) * 2**32 + int(l))) >> 64 for h, l in zip(high, low)]
+    assert found.tolist() == [(bound * (int(upper) * 2**32 + int(lower))) >> 64 for upper, lower in zip(high, low)]
 
 
 def test_the_first_and_the_last_ticket_belong_to_the_first_and_the_last_client():

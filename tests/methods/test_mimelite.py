@@ -44,7 +44,7 @@ def test_adaptive_statistics_are_held_fixed_too():
 
 
 def test_the_mean_gradient_counts_every_example_once():
-    """Three examples in batches of two: the short batch counts for one example, so the mean is that of one large batch."""
+    """Three examples in batches of two: the short batch counts for one example, as in one large batch."""
     examples = np.array([[1.0], [2.0], [6.0]])
 
     def momentum_after_one_round(batch_size):

@@ -51,7 +51,7 @@ def test_the_servers_control_variate_is_the_weighted_mean_of_the_clients(option,
 
 
 def test_one_round_by_hand():
-    """F_1 = (x−1)², F_2 = 2 (x+1)², from x = 2 with c = c_1 = c_2 = 0, η = 0.1, one step each, then the second round."""
+    """F_1 = (x−1)², F_2 = 2 (x+1)², from x = 2 with c = c_1 = c_2 = 0, η = 0.1, one step each, two rounds."""
     two = ft.tasks.quadratic([[2.0], [4.0]], [[1.0], [-1.0]], start=[2.0])
     first = 2 - 0.1 * (2 * 1 + 4 * 3) / 2  # 1.3; c_i = the gradients 2 and 12, c = 7
     drifts = [2 * 0.3 - 2 + 7, 4 * 2.3 - 12 + 7]  # g_i(1.3) − c_i + c: 5.6, 4.2
@@ -71,7 +71,7 @@ def test_bytes_count_the_control_variates_both_ways():
 
 
 def test_clients_that_may_be_drawn_twice_are_refused():
-    with pytest.raises(ValueError, match="'by_size' may draw a client twice.*needs sampling 'uniform'"):
+    with pytest.raises(ValueError, match=r"'by_size' may draw a client twice.*needs sampling 'uniform'"):
         ft.methods.scaffold(ft.client.sgd(0.1), sampling="by_size")
 
 

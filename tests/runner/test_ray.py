@@ -1,8 +1,10 @@
-"""A sweep over a Ray cluster, here one of two workers on this machine, ends as it does without."""
+"""A sweep over a Ray cluster, here one of two workers on this machine or a stand-in for it, ends as it does without."""
 
 import os
 import signal
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +12,7 @@ import safetensors.numpy
 
 from fedtrue.cli import main
 from fedtrue.runner.records import read_lines
-
-pytest.importorskip("ray", reason="ray is not installed: pip install 'fedtrue[ray]'")
+from tests.compiled_programs import READ_ONLY
 
 SWEEP = """
 task = "quadratic"
@@ -47,7 +48,59 @@ def kill_a_worker_at_work(out, killed, ended):
                 return
 
 
-def test_cells_on_a_cluster_end_as_they_do_here_though_a_worker_is_killed(tmp_path):
+def assert_ends_agree(on_ray, here):
+    assert list(on_ray) == list(here) and len(here) == 4
+    for name in here:
+        np.testing.assert_allclose(on_ray[name], here[name], rtol=1e-12)
+
+
+class StandInForRay:
+    """Ray's calls as the sweep makes them, for two workers; each share is trained twice, as after a worker's death."""
+
+    def __init__(self):
+        self.shares, self.running = [], False
+
+    def is_initialized(self):
+        return self.running
+
+    def init(self, **_):
+        self.running = True
+
+    def shutdown(self):
+        self.running = False
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    def remote(self, **_):
+        return lambda function: SimpleNamespace(remote=lambda *arguments: self.submit(function, arguments))
+
+    def submit(self, function, arguments):
+        self.shares.append((function, arguments))
+        return len(self.shares) - 1
+
+    def wait(self, references, timeout):
+        return references[:1], references[1:]
+
+    def get(self, reference):
+        function, arguments = self.shares[reference]
+        function(*arguments)
+        function(*arguments)
+
+
+def test_cells_shared_out_among_workers_end_as_they_do_here_though_a_share_is_given_out_again(tmp_path, monkeypatch):
+    ray = StandInForRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    on_ray = swept(tmp_path, 1_000, "--on", "ray")
+    assert len(ray.shares) == 2 and not ray.running  # four cells, two workers
+    assert_ends_agree(on_ray, swept(tmp_path, 1_000))
+
+
+@pytest.mark.slow  # starts a Ray cluster
+def test_cells_on_a_cluster_end_as_they_do_here_though_a_worker_is_killed(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'fedtrue[ray]'")
+    for name, value in READ_ONLY.items():
+        monkeypatch.setenv(name, value)
     killed, ended = [], threading.Event()
     killer = threading.Thread(target=kill_a_worker_at_work, args=(tmp_path / "ray", killed, ended))
     killer.start()
@@ -55,7 +108,4 @@ def test_cells_on_a_cluster_end_as_they_do_here_though_a_worker_is_killed(tmp_pa
     ended.set()
     killer.join()
     assert len(killed) == 1 and len(read_lines(killed[0] / "metrics.jsonl")) == 20_000
-    here = swept(tmp_path, 20_000)
-    assert list(on_ray) == list(here) and len(here) == 4
-    for name in here:
-        np.testing.assert_allclose(on_ray[name], here[name], rtol=1e-12)
+    assert_ends_agree(on_ray, swept(tmp_path, 20_000))

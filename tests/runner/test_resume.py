@@ -15,7 +15,7 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.runner.stop import Stopped
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 STOP_AFTER = 6
 RNG = np.random.default_rng(0)
 

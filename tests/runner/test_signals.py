@@ -13,13 +13,14 @@ from fedtrue.cli import main
 from fedtrue.runner import checkpoint
 from fedtrue.runner.folder import RunLock
 from fedtrue.runner.stop import Stop
+from tests.compiled_programs import READ_ONLY
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 RUN = ["run", "quadratic", "--client", "adam", "--client-state", "inherit", "--lanes", "1", "--rounds", "6000"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, compiled_once):
+def whole(tmp_path_factory, quick_compilation):
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert main([*RUN, "--out", str(folder)]) == 0
     return folder
@@ -28,7 +29,7 @@ def whole(tmp_path_factory, compiled_once):
 def running(folder):
     """A process that has trained some rounds and has many before it: it saves after every third."""
     command = [sys.executable, "-m", "fedtrue", *RUN, "--checkpoint-every", "3", "--out", str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **READ_ONLY})
     while not (folder / "checkpoints").exists() and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None

@@ -73,9 +73,11 @@ def test_cells_that_differ_in_parts_and_numbers_share_one_program(tmp_path, part
     assert len(together) == len(cells) == 12
 
 
-def test_a_cell_equals_the_same_run_alone(tmp_path, parts):
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_cell_equals_the_same_run_alone(every, tmp_path, parts):
+    """Every fifth cell: each client, server and correction once or more."""
     cells, out = parts
-    for cell in cells:
+    for cell in cells[::every]:
         alone = tmp_path / cell.name
         assert main(["run", str(out / cell.name / "config.toml"), "--out", str(alone), "--json"]) == 0
         np.testing.assert_allclose(weights(out / cell.name), weights(alone), rtol=1e-12)

@@ -59,9 +59,10 @@ def test_the_index_says_of_each_task_what_the_table_says():
 @pytest.fixture(scope="module", autouse=True)
 def quick_compilation():
     """These programs run for milliseconds; XLA's optimizer would take most of the time."""
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @cache
