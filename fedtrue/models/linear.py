@@ -30,8 +30,8 @@ def bag_of_words(word_ids: Array, features: int, fill: int = -1, counts: Array |
         bag[b, w] = n_bw / Σ_v n_bv,   n_bw = Σ_j counts[b, j]·[word_ids[b, j] = w]
 
     `counts` are integers, by default 1. Ids that are negative, equal to `fill` or at least `features` are ignored; a
-    text without words gives zeros. Sums of integers are exact in float32 in any order, so this scatter-add is deterministic;
-    it would not be if the counts were divided first.
+    text without words gives zeros. Sums of integers are exact in float32 in any order, so this scatter-add is
+    deterministic; it would not be if the counts were divided first.
 
     >>> bag_of_words(jnp.array([[0, 2, 2, 2, -1]]), features=3).tolist()
     [[0.25, 0.0, 0.75]]

@@ -154,7 +154,7 @@ _lstm.defvjp(_lstm_forward, _lstm_backward)
 
 
 def init_lstm(key: Array, inputs: int, hidden: int) -> Params:
-    """Initialise as the reference: W He-normal (truncated), R orthogonal (R·Rᵀ = I), b = 0, but 1 for the forget gate."""
+    """As in the reference: W He-normal (truncated), R orthogonal (R·Rᵀ = I), b = 0, but 1 for the forget gate."""
     kernel_key, recurrent_key = jax.random.split(key)
     return {
         "kernel": jax.nn.initializers.he_normal()(kernel_key, (inputs, 4 * hidden), jnp.float32),
