@@ -16,7 +16,7 @@ from fedtrue.commands.training import apply_settings
 from fedtrue.data import plays, stackexchange
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.download import download
-from fedtrue.data.locations import PUBLISHED, data_root, places, size_text
+from fedtrue.data.locations import PUBLISHED, data_folders, data_root, size_text
 from fedtrue.names import look_up
 from fedtrue.runner.build import load_task
 from fedtrue.runner.settings import RunConfig, check_names
@@ -32,7 +32,7 @@ def list_data(options: Namespace) -> Answer:
     rows = [_row(task, name) for task, entry in TASKS.items() for name in entry.data_sets or ("",)]
     shown = [[row["task"], row["data"], row["size"], row["from"], row["here"] or "—"] for row in rows]
     columns = ["task", "data set", "size", "how to get it", "here"]
-    looked_in = "looked in: " + ", ".join(str(place) for place in places())
+    looked_in = "looked in: " + ", ".join(str(place) for place in data_folders())
     return Answer(rows, printed(table("Data", columns, shown), looked_in))
 
 
@@ -41,7 +41,7 @@ def _row(task: str, name: str) -> dict[str, Any]:
         return {"task": task, "data": "none needed", "size": "", "from": "", "here": "always"}
     published = PUBLISHED.get(name)
     here = next(
-        (str(root / name) for root in places() if (root / name).is_dir() and any((root / name).iterdir())), None
+        (str(root / name) for root in data_folders() if (root / name).is_dir() and any((root / name).iterdir())), None
     )
     return {
         "task": task,

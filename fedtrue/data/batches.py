@@ -1,6 +1,7 @@
-"""Batch order and gathering, as pure functions of addresses: the same on a device, on a host, in any order.
+"""The order of batches and their rows, as pure functions: the same result on any device and in any order of calls.
 
-Randomness has an address, not a history: key(seed, round, client), then the epoch (order) or the step (augmentation).
+Randomness depends on an address, never on earlier calls: (seed, round, client), then the epoch (order of the examples)
+or the step (augmentation).
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.data.client_data import Ragged
+from fedtrue.data.client_data import Column, Ragged
+from fedtrue.types import Array
 
-ORDER, STEP = 0, 1  # what a client's key is folded with first
+Scalar = int | Array
+
+ORDER_STREAM, STEP_STREAM = 0, 1  # folded into a client's key first: independent streams for order and steps
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "splits"], meta_fields=["width"])
@@ -22,82 +26,122 @@ ORDER, STEP = 0, 1  # what a client's key is folded with first
 class DeviceRagged:
     """Rows of different length on a device; `width`, the longest row, is part of the compiled shape."""
 
-    values: Any
-    splits: Any
+    values: Array
+    splits: Array
     width: int
 
 
-def round_key(seed: Any, round_index: Any) -> Any:
+DeviceColumn = Array | DeviceRagged
+
+
+def round_key(seed: Scalar, round_index: Scalar) -> Array:
+    """The key of a round."""
     return jax.random.fold_in(jax.random.key(seed), round_index)
 
 
-def client_key(seed: Any, round_index: Any, client: Any) -> Any:
+def client_key(seed: Scalar, round_index: Scalar, client: Scalar) -> Array:
+    """The key of one client in one round."""
     return jax.random.fold_in(round_key(seed, round_index), client)
 
 
-def step_key(key: Any, step: Any) -> Any:
-    """The key a batch carries, for augmentation or dropout."""
-    return jax.random.fold_in(jax.random.fold_in(key, STEP), step)
+def step_key(key: Array, step: Scalar) -> Array:
+    """The key in a batch, for augmentation or dropout; `key` is the client's."""
+    return jax.random.fold_in(jax.random.fold_in(key, STEP_STREAM), step)
 
 
-def epoch_orders(key: Any, size: Any, largest: int, epochs: int, shuffle: bool = True) -> Any:
-    """(epochs, largest): in each row a permutation of 0 … size−1 first (or 0 … size−1 itself), then padding."""
+def epoch_orders(key: Array, size: Scalar, largest: int, epochs: int, shuffle: bool = True) -> Array:
+    """The order of a client's examples in every epoch.
+
+    Args:
+        key: the client's, from `client_key`.
+        size: the client's number of examples.
+        largest: the length of a row, at least `size`: one compiled shape for all clients.
+        epochs: the number of rows.
+        shuffle: False keeps the stored order.
+
+    Returns:
+        An int32 array (epochs, largest). Each row starts with a permutation of 0 … size − 1; the rest is padding.
+
+    >>> import jax
+    >>> epoch_orders(jax.random.key(0), size=3, largest=4, epochs=2, shuffle=False).tolist()
+    [[0, 1, 2, 3], [0, 1, 2, 3]]
+    """
     if not shuffle:
         return jnp.broadcast_to(jnp.arange(largest, dtype=jnp.int32), (epochs, largest))
-    key = jax.random.fold_in(key, ORDER)
+    key = jax.random.fold_in(key, ORDER_STREAM)
 
-    def order(epoch: Any) -> Any:
-        lots = jax.random.bits(jax.random.fold_in(key, epoch), (largest,), jnp.uint32) >> 1
-        return jnp.argsort(jnp.where(jnp.arange(largest) < size, lots, jnp.uint32(2**32 - 1))).astype(jnp.int32)
+    def order(epoch: Array) -> Array:
+        random_bits = jax.random.bits(jax.random.fold_in(key, epoch), (largest,), jnp.uint32) >> 1
+        return jnp.argsort(jnp.where(jnp.arange(largest) < size, random_bits, jnp.uint32(2**32 - 1))).astype(jnp.int32)
 
     return jax.vmap(order)(jnp.arange(epochs))
 
 
-def steps_per_epoch(size: Any, batch_size: int) -> Any:
+def steps_per_epoch(size, batch_size: int):
+    """⌈size / batch_size⌉, of a number or elementwise of an array."""
     return -(-size // batch_size)
 
 
 def batch_at(
-    columns: Mapping[str, Any], start: Any, size: Any, orders: Any, step: Any, batch_size: int, key: Any
+    columns: Mapping[str, DeviceColumn],
+    start: Scalar,
+    size: Scalar,
+    orders: Array,
+    step: Scalar,
+    batch_size: int,
+    key: Array,
 ) -> dict[str, Any]:
-    """The client's batch number `step`; the last of an epoch may be short: `mask` is 0 on its padding."""
+    """The client's batch number `step`, counted over all epochs.
+
+    Args:
+        columns: the data, from `on_device`.
+        start: the client's first row.
+        size: its number of rows.
+        orders: from `epoch_orders`.
+        step: counts from 0.
+        batch_size: rows per batch. The last batch of an epoch may be short and is padded.
+        key: the client's, from `client_key`.
+
+    Returns:
+        The rows of every column, `mask` (1 on examples, 0 on padding) and `key` (of this step).
+    """
     per_epoch = steps_per_epoch(size, batch_size)
-    epoch, place = step // per_epoch, (step % per_epoch) * batch_size + jnp.arange(batch_size)
-    real = place < size
-    chosen = orders[epoch, jnp.minimum(place, orders.shape[1] - 1)]
-    rows = start + jnp.where(real, chosen, 0)
-    batch = {name: _rows(column, rows) for name, column in columns.items()}
-    return {**batch, "mask": real.astype(jnp.result_type(float)), "key": step_key(key, step)}
+    epoch, position = step // per_epoch, (step % per_epoch) * batch_size + jnp.arange(batch_size)
+    is_example = position < size
+    chosen = orders[epoch, jnp.minimum(position, orders.shape[1] - 1)]
+    rows = start + jnp.where(is_example, chosen, 0)
+    batch = {name: _gather_rows(column, rows) for name, column in columns.items()}
+    return {**batch, "mask": is_example.astype(jnp.result_type(float)), "key": step_key(key, step)}
 
 
-def _rows(column: Any, rows: Any) -> Any:
+def _gather_rows(column: DeviceColumn, rows: Array) -> Array | dict[str, Array]:
     if not isinstance(column, DeviceRagged):
         return column[rows]
     begin, end = column.splits[rows], column.splits[rows + 1]
-    place = begin[:, None] + jnp.arange(column.width)
-    values = column.values[jnp.minimum(place, column.values.shape[0] - 1)]
-    return {"values": values, "mask": place < end[:, None]}
+    position = begin[:, None] + jnp.arange(column.width)
+    values = column.values[jnp.minimum(position, column.values.shape[0] - 1)]
+    return {"values": values, "mask": position < end[:, None]}
 
 
-def on_device(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns as JAX arrays."""
+def on_device(columns: Mapping[str, Column]) -> dict[str, Any]:
+    """The columns of `ClientData` as JAX arrays, ragged ones as `DeviceRagged`."""
 
-    def put(column: Any) -> Any:
+    def to_device(column: Column) -> DeviceColumn:
         if isinstance(column, Ragged):
             return DeviceRagged(jnp.asarray(column.values), jnp.asarray(column.splits, jnp.int32), column.width)
         return jnp.asarray(np.asarray(column))
 
-    return {name: put(column) for name, column in columns.items()}
+    return {name: to_device(column) for name, column in columns.items()}
 
 
-def device_rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    """Some rows of columns that stay on the host (or on disk), as `batch_at` would hand them to a loss."""
+def device_rows(columns: Mapping[str, Column], rows: np.ndarray) -> dict[str, Any]:
+    """Some rows of columns that stay on the host or on disk, in the layout that `batch_at` returns."""
 
-    def take(column: Any) -> Any:
+    def gather(column: Column) -> Array | dict[str, Array]:
         if isinstance(column, Ragged):
             lengths = np.asarray(column.splits[rows + 1]) - np.asarray(column.splits[rows])
             mask = np.arange(column.width) < lengths[:, None]
             return {"values": jnp.asarray(column.padded(rows)), "mask": jnp.asarray(mask)}
         return jnp.asarray(np.asarray(column[rows]))
 
-    return {name: take(column) for name, column in columns.items()}
+    return {name: gather(column) for name, column in columns.items()}

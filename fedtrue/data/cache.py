@@ -1,7 +1,8 @@
-"""Built once, opened many times: folders keyed by what they were made from.
+"""The cache of converted data: folders that are built once and opened many times, keyed by what they are made from.
 
-A folder appears under its name only when it is complete, by renaming. Whoever builds holds a lock, which the system
-lets go when the process ends in any way; so a half-made folder whose lock is free belongs to nobody and is removed.
+A folder gets its final name, by renaming, only when it is complete. The process that builds it holds a file lock, which
+the operating system releases when the process ends for any reason: an incomplete folder whose lock is free was
+abandoned, and is removed.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from fedtrue.data import columns
 from fedtrue.data.client_data import ClientData
 from fedtrue.files import sync
 
-LAYOUT = 1  # raised when the files inside a folder change their meaning
+LAYOUT_VERSION = 1  # increased when the meaning of the files in a folder changes
 META = "meta.json"
 PARTIAL = ".partial"
-FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK_BYTES = 256, 1 << 16  # 16 MiB: read in milliseconds, and whole files below that
+FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK_BYTES = 256, 1 << 16  # 16 MiB, read in milliseconds; smaller files are read whole
 
 
 def cache_root() -> Path:
@@ -48,10 +49,20 @@ def cached(
     examples: Callable[[], columns.Examples],
     progress: Callable[[int], None] | None = None,
 ) -> ClientData:
-    """The client data that `examples` yields, converted on the first call and memory-mapped from then on.
+    """The client data that `examples` yields: converted on the first call, memory-mapped on later calls.
 
-    `examples` yields (client id, {column: value}), or a `Chunk` of many, in the source's order; clients may come
-    interleaved. A change in `version`, `settings`, `schema` or any source file leads to a new conversion.
+    Args:
+        name: of the folder, and part of its key.
+        sources: the files that `examples` reads.
+        version: of the conversion. Increase it when the same files give other rows.
+        settings: what the rows depend on besides the files.
+        schema: the columns to write.
+        examples: yields (client id, {column: value}), or a `Chunk` of many examples, in the order of the source. The
+            examples of different clients may be interleaved.
+        progress: called with the number of examples converted so far.
+
+    Returns:
+        The data. A change in `version`, `settings`, `schema` or a source file leads to a new conversion.
     """
     key = {"version": version, "settings": settings, "columns": columns.describe(schema)}
     folder = cached_folder(name, sources, key, lambda folder: columns.write(folder, schema, examples(), progress))
@@ -61,17 +72,18 @@ def cached(
 def cached_folder(
     name: str, sources: Sequence[Path], key: dict[str, Any], build: Callable[[Path], dict[str, Any]]
 ) -> Path:
-    """The folder that `build` fills from the sources, built if it is not there or damaged.
+    """The folder that `build` fills from the sources; it is built if it does not exist or is damaged.
 
-    What `build` returns is kept in the folder's meta.json, beside the key and the size of every file.
+    The folder's meta.json holds what `build` returns, the key and the size of every file.
     """
-    key = {"layout": LAYOUT, "name": name, **key, "sources": [source_identity(Path(source)) for source in sources]}
+    identities = [source_identity(Path(source)) for source in sources]
+    key = {"layout": LAYOUT_VERSION, "name": name, **key, "sources": identities}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     root = cache_root()
     folder = root / f"{name}-{digest[:16]}"
     if is_intact(folder):
         return folder
-    with _cure_named(root):
+    with _explain_write_errors(root):
         (root / ".locks").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             if not is_intact(folder):  # else another process built it while this one waited
@@ -81,11 +93,11 @@ def cached_folder(
 
 
 def source_identity(path: Path) -> dict[str, Any]:
-    """What tells one source file from another, wherever it lies: name, size, time of change, sampled bytes."""
+    """What identifies a source file in any folder: name, size, modification time, hash of sampled bytes."""
     try:
         status = path.stat()
     except FileNotFoundError:
-        message = "the source file is not there: check the path or FEDTRUE_DATA"
+        message = "the source file does not exist: check the path or FEDTRUE_DATA"
         raise FileNotFoundError(errno.ENOENT, message, str(path)) from None
     return {
         "file": path.name,
@@ -96,7 +108,7 @@ def source_identity(path: Path) -> dict[str, Any]:
 
 
 def _sample_sha256(path: Path, size: int) -> str:
-    """Blocks spread evenly over the file, first and last included; the whole file if it is small."""
+    """The hash of blocks spread evenly over the file, first and last included; of the whole file if it is small."""
     blocks = min(FINGERPRINT_BLOCKS, -(-size // FINGERPRINT_BLOCK_BYTES))
     last_start = max(size - FINGERPRINT_BLOCK_BYTES, 0)
     digest = hashlib.sha256()
@@ -108,7 +120,7 @@ def _sample_sha256(path: Path, size: int) -> str:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether every file is there in the size it was written with."""
+    """Whether every file exists with the size it was written with."""
     try:
         file_bytes = json.loads((folder / META).read_text())["files"]
         return all((folder / name).stat().st_size == expected for name, expected in file_bytes.items())
@@ -118,9 +130,9 @@ def is_intact(folder: Path) -> bool:
 
 def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, Any]]) -> None:
     partial = folder.with_name(folder.name + PARTIAL)
-    _discard(partial)  # of a builder that was killed: we hold its lock
+    _discard(partial)  # left by a builder that was killed: this process holds its lock now
     if folder.exists():
-        folder.rename(partial)  # damaged; renamed first, so that nobody opens it half-removed
+        folder.rename(partial)  # damaged: renamed first, so that no process opens it while it is removed
         _discard(partial)
     partial.mkdir()
     try:
@@ -139,13 +151,13 @@ def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, 
 
 @contextmanager
 def _locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Holds the folder's lock; Timeout if another process does and `wait` is false."""
+    """Hold the folder's lock; raises Timeout if another process holds it and `wait` is false."""
     with FileLock(folder.parent / ".locks" / folder.name, timeout=-1 if wait else 0):
         yield
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Removes half-made folders whose builder is gone, which is to say that its lock is free."""
+    """Remove incomplete folders whose builder has ended: those whose lock is free."""
     for partial in root.glob(f"*{PARTIAL}"):
         with suppress(Timeout), _locked(partial.with_suffix(""), wait=False):
             _discard(partial)
@@ -156,13 +168,13 @@ def _discard(path: Path) -> None:
 
 
 @contextmanager
-def _cure_named(root: Path) -> Iterator[None]:
+def _explain_write_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        closed = error.errno in (errno.EACCES, errno.EROFS) and str(error.filename or "").startswith(str(root))
-        if not full and not closed:
+        read_only = error.errno in (errno.EACCES, errno.EROFS) and str(error.filename or "").startswith(str(root))
+        if not full and not read_only:
             raise
         cure = f"free some space there or set FEDTRUE_CACHE to another folder (now {root})"
         raise OSError(error.errno, f"cannot write the cache: {error.strerror}; {cure}") from error

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100 in their binary versions (never the pickles: loading those runs code).
+"""CIFAR-10 and CIFAR-100 in their binary versions (not the pickled ones: unpickling can run code).
 
-A record is its label bytes and 3,072 bytes of image, planes red, green, blue of 32 rows each. The sets are not
-federated: divide the arrays with `fedtrue.data.partition`.
+A record is the label bytes, then 3,072 bytes of image: red, green and blue planes of 32 × 32 pixels. The data sets are
+not federated: partition the arrays with `fedtrue.data.partition`.
 """
 
 import tarfile
@@ -21,10 +21,10 @@ IMAGE_BYTES = 3 * SIDE * SIDE
 
 @dataclass(frozen=True)
 class Layout:
-    """Label bytes in front of each image, in order, with their numbers of classes; the files of each split."""
+    """The record layout and the files of one data set."""
 
-    labels: dict[str, int]
-    files: dict[str, tuple[str, ...]]
+    labels: dict[str, int]  # the label bytes before each image, in order: name → number of classes
+    files: dict[str, tuple[str, ...]]  # split → file names
 
 
 LAYOUTS = {
@@ -41,26 +41,26 @@ LAYOUTS = {
 def read(path: str | Path, layout: str, split: str = "train") -> dict[str, np.ndarray]:
     """`image` (n, 32, 32, 3) uint8 and the layout's labels (n,) int32.
 
-    `path` is the published tar.gz, the folder it unpacks to, or a single .bin file (read whatever `split` says).
+    `path` is the published tar.gz, the folder it unpacks to, or a single .bin file (then `split` is ignored).
     """
     chosen = look_up("CIFAR layout", LAYOUTS, layout)
     names = look_up("split", chosen.files, split)
-    batches = [_decode(place, content, chosen) for place, content in _contents(Path(path), names)]
+    batches = [_decode(location, content, chosen) for location, content in _file_contents(Path(path), names)]
     return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def _contents(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """(place for error messages, bytes) of each wanted file, in the order of `names`."""
+def _file_contents(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """(location for error messages, bytes) of each file, in the order of `names`."""
     if path.suffix == ".bin":
-        yield str(path), _whole(path)
+        yield str(path), _read_all(path)
     elif path.is_dir():
         for name in names:
-            yield str(path / name), _whole(path / name)
+            yield str(path / name), _read_all(path / name)
     else:
         yield from _tar_contents(path, names)
 
 
-def _whole(path: Path) -> bytes:
+def _read_all(path: Path) -> bytes:
     with open_binary(path) as stream:
         return stream.read()
 
@@ -70,10 +70,10 @@ def _tar_contents(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, byt
         try:
             found = _tar_members(stream, names)
         except tarfile.TarError as error:
-            raise damaged(path, f"no readable tar archive, {error}") from error
+            raise damaged(path, f"not a readable tar archive: {error}") from error
     for name in names:
         if name not in found:
-            raise ValueError(f"{path} holds no {name}: give the binary version's tar.gz, whole")
+            raise ValueError(f"{path} contains no {name}: use the complete tar.gz of the binary version")
         yield f"{path}, {name}", found[name]
 
 
@@ -84,23 +84,23 @@ def _tar_members(stream: IO[bytes], names: tuple[str, ...]) -> dict[str, bytes]:
             content = archive.extractfile(member) if Path(member.name).name in names else None
             if content is not None:
                 found[Path(member.name).name] = content.read()
-    while stream.read(1 << 20):  # the archive ends before the file does, and the checksum comes last
+    while stream.read(1 << 20):  # read to the end, where the compressed file has its checksum
         pass
     return found
 
 
-def _decode(place: str, content: bytes, layout: Layout) -> dict[str, np.ndarray]:
+def _decode(location: str, content: bytes, layout: Layout) -> dict[str, np.ndarray]:
     record_bytes = len(layout.labels) + IMAGE_BYTES
     if not content or len(content) % record_bytes:
-        raise damaged(place, f"{len(content)} bytes are no whole number of records of {record_bytes}")
+        raise damaged(location, f"{len(content)} bytes is not a multiple of the record size, {record_bytes}")
     records = np.frombuffer(content, np.uint8).reshape(-1, record_bytes)
     planes = records[:, len(layout.labels) :].reshape(-1, 3, SIDE, SIDE)
-    labels = {name: _labels(place, name, records[:, i], layout.labels[name]) for i, name in enumerate(layout.labels)}
+    labels = {name: _labels(location, name, records[:, i], layout.labels[name]) for i, name in enumerate(layout.labels)}
     return {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), **labels}
 
 
-def _labels(place: str, name: str, values: np.ndarray, classes: int) -> np.ndarray:
+def _labels(location: str, name: str, values: np.ndarray, classes: int) -> np.ndarray:
     if values.max() >= classes:
         index = int(np.argmax(values >= classes))
-        raise damaged(place, f"{name} of record {index} is {values[index]}, there are {classes} classes")
+        raise damaged(location, f"{name} of record {index} is {values[index]}, but there are only {classes} classes")
     return values.astype(np.int32)

@@ -1,6 +1,6 @@
-"""Many clients in flat arrays: a client is a start and a size, so every view of the data is free.
+"""The data of many clients in flat arrays. A client is a start and a size, so a view of the data copies no example.
 
-columns["x"]   |  a a a | b | c c c c c |      one row an example, usually memory-mapped
+columns["x"]   |  a a a | b | c c c c c |      one row per example, usually memory-mapped
 starts, sizes     0,3     3,1  4,5             client → its rows
 """
 
@@ -15,15 +15,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different length in one flat array: row r is `values[splits[r]:splits[r + 1]]`."""
+    """Rows of different lengths in one flat array: row r is `values[splits[r]:splits[r + 1]]`.
+
+    >>> rows = Ragged.from_rows([np.array([1, 2]), np.array([3])])
+    >>> rows[1].tolist(), rows.padded([0, 1]).tolist()
+    ([3], [[1, 2], [3, 0]])
+    """
 
     values: np.ndarray
     splits: np.ndarray
-    width: int  # the longest row
+    width: int  # the length of the longest row
 
     @classmethod
     def from_rows(cls, rows: Sequence[np.ndarray]) -> Ragged:
-        """The rows one after another; at least one, so that the dtype is known."""
+        """Join a list of 1-d arrays. It must not be empty: the first row determines the dtype."""
         lengths = np.array([len(row) for row in rows], np.int64)
         return cls(np.concatenate(rows), np.concatenate([[0], np.cumsum(lengths)]), int(lengths.max()))
 
@@ -35,16 +40,16 @@ class Ragged:
         return len(self.splits) - 1
 
     def __getitem__(self, row: int) -> np.ndarray:
-        row = range(len(self))[row]  # as lists do: negative from the end, IndexError outside
+        row = range(len(self))[row]  # as for lists: negative counts from the end, IndexError outside
         return self.values[self.splits[row] : self.splits[row + 1]]
 
     def padded(self, rows: np.ndarray | Sequence[int], fill: float | int = 0) -> np.ndarray:
-        """The rows asked for as one array [rows, width], `fill` behind the shorter ones."""
+        """The given rows as one array (rows, width), the shorter ones filled up with `fill`."""
         rows = np.asarray(rows, np.int64)
         starts, stops = np.asarray(self.splits[rows]), np.asarray(self.splits[rows + 1])
-        present = np.arange(self.width) < (stops - starts)[:, None]
+        is_value = np.arange(self.width) < (stops - starts)[:, None]
         result = np.full((len(rows), self.width), fill, self.dtype)
-        result[present] = self.values[(starts[:, None] + np.arange(self.width))[present]]
+        result[is_value] = self.values[(starts[:, None] + np.arange(self.width))[is_value]]
         return result
 
 
@@ -53,7 +58,7 @@ Column = np.ndarray | Ragged
 
 @dataclass(frozen=True)
 class ClientIds(Sequence[str]):
-    """Client names kept as bytes (memory-mapped) and decoded one at a time, when asked for."""
+    """Client names, stored as bytes (memory-mapped) and decoded one at a time on access."""
 
     utf8: np.ndarray
     starts: np.ndarray
@@ -61,6 +66,7 @@ class ClientIds(Sequence[str]):
 
     @classmethod
     def from_names(cls, names: Iterable[str]) -> ClientIds:
+        """Encode a list of names."""
         encoded = [name.encode() for name in names]
         stops = np.cumsum([len(name) for name in encoded], dtype=np.int64)
         return cls(
@@ -81,16 +87,17 @@ class ClientIds(Sequence[str]):
         return self.utf8[self.starts[index] : self.stops[index]].tobytes().decode()
 
     def subset(self, indices: np.ndarray) -> ClientIds:
+        """The names at `indices`, in that order."""
         return ClientIds(self.utf8, self.starts[indices], self.stops[indices])
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """How many clients and examples there are, and how the examples spread over the clients."""
+    """The number of clients, of examples, and the distribution of examples per client."""
 
     clients: int
     examples: int
-    smallest: int
+    smallest: int  # this and the following: examples per client
     percentile_10: float
     median: float
     mean: float
@@ -100,9 +107,16 @@ class Statistics:
 
 @dataclass(frozen=True)
 class ClientData:
-    """Examples of many clients. Views (`take`, `subset`, the splits) share the columns and copy no example."""
+    """The examples of many clients. Views (`take`, `subset`, the splits) share the columns and copy no example.
 
-    columns: Mapping[str, Column]
+    Build it with `from_clients`:
+
+    >>> data = ClientData.from_clients([{"x": np.array([1.0, 2.0])}, {"x": np.array([3.0])}], ["ann", "bob"])
+    >>> len(data), data.examples, data.client_ids[1]
+    (2, 3, 'bob')
+    """
+
+    columns: Mapping[str, Column]  # one row per example, the rows of each client together
     starts: np.ndarray  # int64[clients]
     sizes: np.ndarray  # int64[clients], each at least 1
     client_ids: ClientIds
@@ -111,10 +125,10 @@ class ClientData:
         if not len(self.starts) == len(self.sizes) == len(self.client_ids):
             raise ValueError(
                 f"{len(self.starts)} starts, {len(self.sizes)} sizes and {len(self.client_ids)} client ids: "
-                "give one of each a client"
+                "give one of each per client"
             )
         if not len(self.starts):
-            raise ValueError("no clients: client data needs at least one client")
+            raise ValueError("no clients: give at least one")
         if self.sizes.min() < 1:
             raise ValueError(f"client {int(self.sizes.argmin())} has no examples: leave it out")
 
@@ -124,55 +138,94 @@ class ClientData:
 
     @property
     def examples(self) -> int:
-        """The number of examples of all clients together."""
+        """The total number of examples of all clients."""
         return int(self.sizes.sum())
 
     def client(self, index: int) -> dict[str, np.ndarray | list[np.ndarray]]:
-        """One client's examples: an array a column, and for a ragged column a list of 1-d arrays, one an example."""
+        """The examples of one client.
+
+        Args:
+            index: from 0 to `len(self) - 1`; negative counts from the end.
+
+        Returns:
+            One array per column; for a ragged column a list of 1-d arrays, one per example.
+
+        >>> ClientData.from_clients([{"x": np.array([1.0, 2.0])}]).client(0)
+        {'x': array([1., 2.])}
+        """
         index = range(len(self))[index]
         start, stop = int(self.starts[index]), int(self.starts[index] + self.sizes[index])
-        return {name: _rows(column, start, stop) for name, column in self.columns.items()}
+        return {name: _rows_between(column, start, stop) for name, column in self.columns.items()}
 
     def take(self, examples_per_client: int) -> ClientData:
-        """At most the first `examples_per_client` examples of each client."""
+        """At most the first `examples_per_client` examples of each client.
+
+        >>> ClientData.from_clients([{"x": np.arange(5)}, {"x": np.arange(1)}]).take(2).sizes.tolist()
+        [2, 1]
+        """
         if examples_per_client < 1:
             raise ValueError(f"take({examples_per_client}) would leave clients without examples: take at least 1")
         return replace(self, sizes=np.minimum(self.sizes, examples_per_client))
 
     def subset(self, client_indices: np.ndarray | Sequence[int]) -> ClientData:
-        """The named clients, in the order given."""
+        """The clients at these indices, in this order.
+
+        >>> data = ClientData.from_clients([{"x": np.arange(5)}, {"x": np.arange(2)}, {"x": np.arange(1)}])
+        >>> list(data.subset([2, 0]).client_ids)
+        ['2', '0']
+        """
         indices = np.asarray(client_indices, np.int64).reshape(-1)
         outside = indices[(indices < 0) | (indices >= len(self))]
         if len(outside):
-            raise ValueError(f"there is no client {outside[0]}: indices run from 0 to {len(self) - 1}")
+            raise ValueError(f"there is no client {outside[0]}: use indices from 0 to {len(self) - 1}")
         ids = self.client_ids.subset(indices)
         return replace(self, starts=self.starts[indices], sizes=self.sizes[indices], client_ids=ids)
 
     def split_clients(self, fraction: float, seed: int) -> tuple[ClientData, ClientData]:
-        """Two parts that share no client; the first holds `fraction` of them, drawn by `seed`. Both keep the order."""
+        """Split the clients at random into two parts, e.g. to hold some out for validation.
+
+        Args:
+            fraction: of the clients that go to the first part, between 0 and 1.
+            seed: determines which clients. The same seed gives the same split.
+
+        Returns:
+            (first, second): both keep the order of the clients, neither is empty.
+
+        >>> data = ClientData.from_clients([{"x": np.arange(3)}] * 10)
+        >>> validation, train = data.split_clients(0.2, seed=0)
+        >>> len(validation), len(train)
+        (2, 8)
+        """
         _check_fraction(fraction)
         if len(self) < 2:
-            raise ValueError("one client cannot be split into two parts: use split_within")
+            raise ValueError("a single client cannot be split into two parts: use split_within")
         first_count = min(max(round(fraction * len(self)), 1), len(self) - 1)
         shuffled = np.random.default_rng(seed).permutation(len(self))
         return self.subset(np.sort(shuffled[:first_count])), self.subset(np.sort(shuffled[first_count:]))
 
     def split_within(self, fraction: float) -> tuple[ClientData, ClientData]:
-        """(head, tail) of every client's examples: the head holds `fraction` of them, rounded, and at least one.
+        """Split the examples of every client in two, e.g. to hold out the last ones for validation.
 
-        A client whose tail would be empty is in the head only.
+        Args:
+            fraction: of each client's examples that go to the head, between 0 and 1; rounded, at least one example.
+
+        Returns:
+            (head, tail). A client whose tail would be empty is in the head only.
+
+        >>> head, tail = ClientData.from_clients([{"x": np.arange(10)}, {"x": np.arange(1)}]).split_within(0.8)
+        >>> head.sizes.tolist(), tail.sizes.tolist()
+        ([8, 1], [2])
         """
         _check_fraction(fraction)
         head_sizes = np.maximum(np.floor(self.sizes * fraction + 0.5).astype(np.int64), 1)
         with_tail = np.flatnonzero(self.sizes > head_sizes)
         if not len(with_tail):
-            raise ValueError(
-                f"no client has enough examples to keep {1 - fraction:.3g} of them apart: use split_clients"
-            )
+            raise ValueError(f"no client has enough examples to hold out {1 - fraction:.3g} of them: use split_clients")
         tails = replace(self, starts=self.starts + head_sizes, sizes=np.maximum(self.sizes - head_sizes, 1))
         return replace(self, sizes=head_sizes), tails.subset(with_tail)
 
     def statistics(self) -> Statistics:
+        """The number of clients and examples, and quantiles of the examples per client."""
         low, middle, high = np.quantile(self.sizes, [0.1, 0.5, 0.9])
         return Statistics(
             clients=len(self),
@@ -189,15 +242,26 @@ class ClientData:
     def from_clients(
         cls, clients: Sequence[Mapping[str, np.ndarray]], client_ids: Sequence[str] | None = None
     ) -> ClientData:
-        """From one mapping of arrays a client; the leading axis counts examples. Names are 0, 1, … unless given."""
+        """Join the arrays of all clients.
+
+        Args:
+            clients: for each client a mapping from column to array; the leading axis counts examples.
+            client_ids: one name per client; by default "0", "1", …
+
+        Returns:
+            The data, clients in the given order.
+
+        >>> ClientData.from_clients([{"x": np.zeros((3, 2)), "y": np.zeros(3)}]).columns["x"].shape
+        (3, 2)
+        """
         if not len(clients):
             raise ValueError("no clients: give at least one mapping of arrays")
-        checked = [_checked_client(index, client) for index, client in enumerate(clients)]
+        checked = [_client_arrays(index, client) for index, client in enumerate(clients)]
         for index, client in enumerate(checked):
-            _check_like_first(index, client, checked[0])
+            _check_matches_first_client(index, client, checked[0])
         names = [str(index) for index in range(len(clients))] if client_ids is None else list(client_ids)
         if len(set(names)) < len(names):
-            raise ValueError("two clients have the same id: give each its own")
+            raise ValueError("two clients have the same id: give every client its own")
         sizes = np.array([len(next(iter(client.values()))) for client in checked], np.int64)
         return cls(
             columns={name: np.concatenate([client[name] for client in checked]) for name in checked[0]},
@@ -207,7 +271,7 @@ class ClientData:
         )
 
 
-def _rows(column: Column, start: int, stop: int) -> np.ndarray | list[np.ndarray]:
+def _rows_between(column: Column, start: int, stop: int) -> np.ndarray | list[np.ndarray]:
     if isinstance(column, Ragged):
         return [column[row] for row in range(start, stop)]
     return column[start:stop]
@@ -215,43 +279,44 @@ def _rows(column: Column, start: int, stop: int) -> np.ndarray | list[np.ndarray
 
 def _check_fraction(fraction: float) -> None:
     if not 0 < fraction < 1:
-        raise ValueError(f"fraction is {fraction}: choose one between 0 and 1")
+        raise ValueError(f"fraction is {fraction}: choose a number above 0 and below 1")
 
 
-def _checked_client(index: int, client: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _client_arrays(index: int, client: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     if not client:
         raise ValueError(f"client {index} has no columns: give it at least one array")
-    arrays = {name: _plain_array(index, name, values) for name, values in client.items()}
+    arrays = {name: _to_array(index, name, values) for name, values in client.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"client {index} has columns of unequal length {lengths}: give one row an example in each")
+        raise ValueError(f"client {index} has columns of unequal length {lengths}: give one row per example in each")
     if 0 in lengths.values():
         raise ValueError(f"client {index} has no examples: leave it out")
     return arrays
 
 
-def _plain_array(index: int, name: str, values: np.ndarray) -> np.ndarray:
+def _to_array(index: int, name: str, values: np.ndarray) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ValueError(f"column {name!r} of client {index} has rows of different shape: pad them") from None
+        raise ValueError(f"column {name!r} of client {index} has rows of different shapes: pad them") from None
     if array.dtype == object:
         raise ValueError(
-            f"column {name!r} of client {index} holds Python objects: give numbers or strings of one shape"
+            f"column {name!r} of client {index} holds Python objects: give numbers or strings, all of one shape"
         )
     if array.ndim == 0:
-        raise ValueError(f"column {name!r} of client {index} is a single value: give an array, one row an example")
+        raise ValueError(f"column {name!r} of client {index} is a single value: give an array with one row per example")
     return array
 
 
-def _check_like_first(index: int, client: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]) -> None:
+def _check_matches_first_client(index: int, client: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]) -> None:
     if client.keys() != first.keys():
         raise ValueError(
-            f"client {index} has columns {sorted(client)} but client 0 has {sorted(first)}: give all the same"
+            f"client {index} has columns {sorted(client)} but client 0 has {sorted(first)}: "
+            "give all clients the same columns"
         )
     for name, array in client.items():
         if array.shape[1:] != first[name].shape[1:]:
             raise ValueError(
                 f"column {name!r} has examples of shape {array.shape[1:]} at client {index} "
-                f"but {first[name].shape[1:]} at client 0: give all the same"
+                f"but {first[name].shape[1:]} at client 0: give all clients the same shape"
             )

@@ -1,7 +1,7 @@
-"""Columns on disk: examples stream in, one memory-mapped array a column comes out, each client's rows together.
+"""Columns on disk: a stream of examples becomes one memory-mapped array per column, with each client's rows contiguous.
 
-Memory stays bounded whatever the number of examples: rows are written a chunk at a time, and when the clients
-came interleaved, the rows are moved a chunk at a time too. Only the clients' names and counts are held.
+Memory is bounded for any number of examples: rows are written in chunks, and if the clients were interleaved, the rows
+are moved to their client's in chunks too. Only the names and counts of the clients are kept in memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fedtrue.data.client_data import ClientData, ClientIds, Column, Ragged
 T = TypeVar("T")
 Example = tuple[str, Mapping[str, Any]]  # (client id, column → value)
 
-CHUNK_EXAMPLES = 512  # written at once; few enough to stay in the processor's cache
-MOVED_EXAMPLES = 32768  # moved at once, when clients came interleaved,
-MOVED_BYTES = 32 << 20  # and no more than this, counted in rows of mean size
+CHUNK_EXAMPLES = 512  # written at once; few enough to stay in the CPU cache
+MOVED_EXAMPLES = 32768  # moved at once, if clients were interleaved: at most this many,
+MOVED_BYTES = 32 << 20  # and at most this many bytes, estimated from the mean size of a row
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A column whose examples all have one shape; () for a number an example."""
+    """A column whose examples all have the same shape; () means one number per example."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -34,7 +34,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Varying:
-    """A column of 1-d rows of different length."""
+    """A column of 1-d rows of different lengths."""
 
     dtype: Any
 
@@ -44,23 +44,20 @@ Schema = Mapping[str, Fixed | Varying]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Many examples at once: whose each one is, and their values stacked, or a list of rows for a varying column.
+    """Many examples at once, for sources of millions of examples, where Python's time per example matters."""
 
-    For sources of millions of examples, where Python's time for each one counts.
-    """
-
-    clients: Sequence[str]
-    columns: Mapping[str, Any]
+    clients: Sequence[str]  # the client of each example
+    columns: Mapping[str, Any]  # the stacked values of each column; for a varying column a list of rows
 
 
-Examples = Iterable[Example] | Iterable[Chunk]  # one kind or the other, throughout a source
+Examples = Iterable[Example] | Iterable[Chunk]  # a source yields only one of the two kinds
 
 
 def describe(schema: Schema) -> dict[str, dict]:
-    """The schema as JSON, and a ValueError for a column that could not be a file name."""
+    """The schema as JSON; a column name that cannot be a file name raises a ValueError."""
     for name in schema:
         if not name.isidentifier():
-            raise ValueError(f"column name {name!r} is not a plain word: use letters, digits and _")
+            raise ValueError(f"column name {name!r} is not an identifier: use letters, digits and _")
     return {
         name: {"dtype": np.dtype(kind.dtype).str, "shape": list(kind.shape) if isinstance(kind, Fixed) else None}
         for name, kind in schema.items()
@@ -68,11 +65,11 @@ def describe(schema: Schema) -> dict[str, dict]:
 
 
 def write(folder: Path, schema: Schema, examples: Examples, progress: Callable[[int], None] | None) -> dict:
-    """Writes every example into `folder`; returns the counts. `progress` hears the number of examples so far."""
+    """Write all examples into `folder` and return the counts; `progress` is called with the examples written so far."""
     describe(schema)
     code_of_client: dict[str, int] = {}
     codes = NpyStream(folder / "codes.npy", np.uint32)
-    writers = {name: _writer(folder, name, kind) for name, kind in schema.items()}
+    writers = {name: _column_writer(folder, name, kind) for name, kind in schema.items()}
     try:
         for chunk in _chunks(examples, schema):
             codes.append(np.array([code_of_client.setdefault(client, len(code_of_client)) for client in chunk.clients]))
@@ -84,48 +81,48 @@ def write(folder: Path, schema: Schema, examples: Examples, progress: Callable[[
         for stream in (codes, *writers.values()):
             stream.close()
     if not codes.rows:
-        raise ValueError("the source holds no examples")
+        raise ValueError("the source has no examples: check the file")
     _write_clients(folder, schema, code_of_client)
     return {"clients": len(code_of_client), "examples": codes.rows}
 
 
 def open_columns(folder: Path, schema: Schema) -> ClientData:
-    """The data in `folder`: reads the clients' starts and sizes, maps everything else."""
-    id_splits = _open(folder / "client_ids.splits.npy")
+    """The data in `folder`. The starts and sizes of clients are read, everything else is memory-mapped."""
+    id_splits = _open_npy(folder / "client_ids.splits.npy")
     return ClientData(
         columns={name: _open_column(folder, name, kind) for name, kind in schema.items()},
         starts=np.load(folder / "starts.npy"),
         sizes=np.load(folder / "sizes.npy"),
-        client_ids=ClientIds(_open(folder / "client_ids.utf8.npy"), id_splits[:-1], id_splits[1:]),
+        client_ids=ClientIds(_open_npy(folder / "client_ids.utf8.npy"), id_splits[:-1], id_splits[1:]),
     )
 
 
 def _open_column(folder: Path, name: str, kind: Fixed | Varying) -> Column:
     if isinstance(kind, Fixed):
-        return _open(folder / f"{name}.npy")
+        return _open_npy(folder / f"{name}.npy")
     width = int(np.load(folder / f"{name}.width.npy"))
-    return Ragged(_open(folder / f"{name}.values.npy"), _open(folder / f"{name}.splits.npy"), width)
+    return Ragged(_open_npy(folder / f"{name}.values.npy"), _open_npy(folder / f"{name}.splits.npy"), width)
 
 
-def _open(path: Path, mode: Literal["r", "r+"] = "r") -> np.ndarray:
+def _open_npy(path: Path, mode: Literal["r", "r+"] = "r") -> np.ndarray:
     try:
         return np.load(path, mmap_mode=mode)
     except ValueError:
-        empty = np.load(path)  # the system maps no array of zero bytes
+        empty = np.load(path)  # an empty file cannot be memory-mapped
         if empty.size:
             raise
         return empty
 
 
 def batched(items: Iterable[T], size: int = CHUNK_EXAMPLES) -> Iterator[list[T]]:
-    """The items in lists of `size`, the last one shorter."""
+    """The items in lists of `size`; the last list may be shorter."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 def _chunks(examples: Examples, schema: Schema) -> Iterator[Chunk]:
-    """The source's own chunks, or its examples made into chunks."""
+    """The chunks of the source, or its examples grouped into chunks."""
     items = iter(examples)
     first = next(items, None)
     if first is None:
@@ -136,27 +133,27 @@ def _chunks(examples: Examples, schema: Schema) -> Iterator[Chunk]:
         return
     singles = cast(Iterator[Example], chain([first], items))
     for batch in batched(singles, CHUNK_EXAMPLES):
-        yield Chunk([client for client, _ in batch], {name: _values(batch, name) for name in schema})
+        yield Chunk([client for client, _ in batch], {name: _column_values(batch, name) for name in schema})
 
 
 def _checked_values(chunk: Chunk, name: str) -> Any:
     if name not in chunk.columns:
-        raise ValueError(f"a chunk has no {name!r}, only {sorted(chunk.columns)}")
+        raise ValueError(f"a chunk has no column {name!r}, only {sorted(chunk.columns)}")
     if len(chunk.columns[name]) != len(chunk.clients):
         raise ValueError(f"a chunk has {len(chunk.columns[name])} rows of {name!r} for {len(chunk.clients)} examples")
     return chunk.columns[name]
 
 
-def _values(chunk: list[Example], name: str) -> list:
+def _column_values(chunk: list[Example], name: str) -> list:
     try:
         return [example[name] for _, example in chunk]
     except KeyError:
         client, example = next((client, example) for client, example in chunk if name not in example)
-        raise ValueError(f"an example of client {client!r} has no {name!r}, only {sorted(example)}") from None
+        raise ValueError(f"an example of client {client!r} has no column {name!r}, only {sorted(example)}") from None
 
 
 class NpyStream:
-    """A .npy file written front to back; the number of rows in its header is filled in at the end."""
+    """A .npy file written row by row; the number of rows is filled into its header when it is closed."""
 
     def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()):
         self.dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
@@ -164,12 +161,14 @@ class NpyStream:
         self._header_bytes = self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
+        """Write rows at the end of the file."""
         self._file.write(rows.astype(self.dtype, copy=False).tobytes())
         self.rows += len(rows)
 
     def close(self) -> None:
+        """Write the final header and close the file."""
         self._file.seek(0)
-        if self._write_header() != self._header_bytes:  # NumPy leaves room for any number of rows
+        if self._write_header() != self._header_bytes:  # NumPy reserves space for any number of rows
             raise RuntimeError(f"the header of {self._file.name} grew while it was written")
         self._file.close()
 
@@ -181,12 +180,14 @@ class NpyStream:
 
 
 class FixedWriter:
+    """Writes a `Fixed` column."""
+
     def __init__(self, folder: Path, name: str, kind: Fixed):
         self._name, self._kind = name, kind
         self._stream = NpyStream(folder / f"{name}.npy", kind.dtype, kind.shape)
 
     def append(self, values: Sequence) -> None:
-        rows = _exactly(self._name, _stacked(self._name, values), self._kind.dtype)
+        rows = _cast_exactly(self._name, _stack(self._name, values), self._kind.dtype)
         if rows.size != len(values) * int(np.prod(self._kind.shape)):
             raise ValueError(f"column {self._name!r} has an example of shape {rows.shape[1:]}, not {self._kind.shape}")
         self._stream.append(rows.reshape(len(values), *self._kind.shape))
@@ -196,6 +197,8 @@ class FixedWriter:
 
 
 class VaryingWriter:
+    """Writes a `Varying` column: its values, row splits and width."""
+
     def __init__(self, folder: Path, name: str, kind: Varying):
         self._name, self._kind, self._width = name, kind, 0
         self._width_path = folder / f"{name}.width.npy"
@@ -211,7 +214,7 @@ class VaryingWriter:
             )
         lengths = np.array([len(row) for row in rows])
         self._splits.append(self._values.rows + np.cumsum(lengths))
-        self._values.append(_exactly(self._name, np.concatenate(rows), self._kind.dtype))
+        self._values.append(_cast_exactly(self._name, np.concatenate(rows), self._kind.dtype))
         self._width = max(self._width, int(lengths.max()))
 
     def close(self) -> None:
@@ -220,19 +223,19 @@ class VaryingWriter:
         np.save(self._width_path, self._width)
 
 
-def _writer(folder: Path, name: str, kind: Fixed | Varying) -> FixedWriter | VaryingWriter:
+def _column_writer(folder: Path, name: str, kind: Fixed | Varying) -> FixedWriter | VaryingWriter:
     return FixedWriter(folder, name, kind) if isinstance(kind, Fixed) else VaryingWriter(folder, name, kind)
 
 
-def _stacked(name: str, values: Sequence) -> np.ndarray:
+def _stack(name: str, values: Sequence) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise ValueError(f"column {name!r} has examples of different shape: declare it Varying, or pad them") from None
+        raise ValueError(f"column {name!r} has examples of different shapes: declare it Varying, or pad them") from None
 
 
-def _exactly(name: str, values: np.ndarray, dtype: Any) -> np.ndarray:
-    """The values in the column's dtype; an integer or string that would not survive is an error, not a wrap-around."""
+def _cast_exactly(name: str, values: np.ndarray, dtype: Any) -> np.ndarray:
+    """The values in the column's dtype; an integer or string that would change raises an error instead of wrapping."""
     converted = values.astype(dtype)
     if converted.dtype.kind in "iubSU" and not np.array_equal(converted, values):
         raise ValueError(f"column {name!r} has a value that {converted.dtype} cannot hold: choose a wider dtype")
@@ -240,12 +243,12 @@ def _exactly(name: str, values: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _write_clients(folder: Path, schema: Schema, code_of_client: dict[str, int]) -> None:
-    """Clients in the order of their names, each with its rows together, in the order they came."""
+    """Write the clients' starts, sizes and names, sorted by name; make the rows of each client contiguous if needed."""
     names = sorted(code_of_client)
     rank_of_code = np.empty(len(names), np.int64)
     rank_of_code[[code_of_client[name] for name in names]] = np.arange(len(names))
-    starts, sizes, together = _layout(folder / "codes.npy", rank_of_code)
-    if not together:
+    starts, sizes, contiguous = _client_ranges(folder / "codes.npy", rank_of_code)
+    if not contiguous:
         starts = np.cumsum(sizes) - sizes
         _write_destinations(folder, rank_of_code, starts)
         for name, kind in schema.items():
@@ -259,13 +262,13 @@ def _write_clients(folder: Path, schema: Schema, code_of_client: dict[str, int])
     np.save(folder / "client_ids.splits.npy", np.concatenate([[0], ids.stops]))
 
 
-def _layout(codes_path: Path, rank_of_code: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """(first row of each client, its number of rows, whether every client's rows are already together)."""
+def _client_ranges(codes_path: Path, rank_of_code: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """(first row of each client, its number of rows, whether every client's rows are contiguous already)."""
     clients = len(rank_of_code)
     starts, sizes = np.full(clients, np.iinfo(np.int64).max), np.zeros(clients, np.int64)
     runs, previous_rank = 0, -1
-    for begin, end in _row_chunks(len(_open(codes_path))):
-        ranks = rank_of_code[_open(codes_path)[begin:end]]
+    for begin, end in _row_chunks(len(_open_npy(codes_path))):
+        ranks = rank_of_code[_open_npy(codes_path)[begin:end]]
         np.minimum.at(starts, ranks, np.arange(begin, end))
         np.add.at(sizes, ranks, 1)
         runs += int(np.count_nonzero(np.diff(ranks, prepend=previous_rank)))
@@ -274,22 +277,22 @@ def _layout(codes_path: Path, rank_of_code: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _row_chunks(rows: int, bytes_per_row: float = 1) -> Iterator[tuple[int, int]]:
-    """(begin, end) of pieces small enough to hold and to scatter."""
+    """(begin, end) of row ranges that are small enough for memory."""
     step = max(1, min(MOVED_EXAMPLES, int(MOVED_BYTES / max(bytes_per_row, 1))))
     for begin in range(0, rows, step):
         yield begin, min(begin + step, rows)
 
 
-# Moving rows. The maps are opened anew for every chunk: pages of a map count as resident until it is closed, and a
-# scattered chunk may touch one page a row.
+# Moving rows. Memory maps are opened again for every chunk: their pages count as resident until the map is closed, and
+# a scattered chunk may touch one page per row.
 
 
 def _write_destinations(folder: Path, rank_of_code: np.ndarray, starts: np.ndarray) -> None:
-    """The row each example moves to: behind the earlier ones of its client."""
+    """Write the row that each example moves to: after the earlier examples of its client."""
     next_row = starts.copy()
     stream = NpyStream(folder / "destinations.npy", np.int64)
-    for begin, end in _row_chunks(len(_open(folder / "codes.npy"))):
-        ranks = rank_of_code[_open(folder / "codes.npy")[begin:end]]
+    for begin, end in _row_chunks(len(_open_npy(folder / "codes.npy"))):
+        ranks = rank_of_code[_open_npy(folder / "codes.npy")[begin:end]]
         by_client = np.argsort(ranks, kind="stable")
         present, firsts, counts = np.unique(ranks[by_client], return_index=True, return_counts=True)
         destinations = np.empty(len(ranks), np.int64)
@@ -301,11 +304,11 @@ def _write_destinations(folder: Path, rank_of_code: np.ndarray, starts: np.ndarr
 
 def _move_fixed(folder: Path, file_name: str) -> None:
     source, moved = folder / file_name, folder / f"{file_name}.moved"
-    array = _open(source)
-    _create_like(moved, array)
+    array = _open_npy(source)
+    _create_zeros_like(moved, array)
     for begin, end in _row_chunks(len(array), array.nbytes / len(array)):
-        destinations = _open(folder / "destinations.npy")[begin:end]
-        _open(moved, "r+")[destinations] = _open(source)[begin:end]
+        destinations = _open_npy(folder / "destinations.npy")[begin:end]
+        _open_npy(moved, "r+")[destinations] = _open_npy(source)[begin:end]
     moved.replace(source)
 
 
@@ -313,35 +316,35 @@ def _move_varying(folder: Path, name: str) -> None:
     splits_path, values_path = folder / f"{name}.splits.npy", folder / f"{name}.values.npy"
     moved_splits_path, moved_values_path = folder / f"{name}.splits.moved", folder / f"{name}.values.moved"
     _write_moved_splits(folder, splits_path, moved_splits_path)
-    values = _open(values_path)
-    _create_like(moved_values_path, values)
-    rows = len(_open(splits_path)) - 1
+    values = _open_npy(values_path)
+    _create_zeros_like(moved_values_path, values)
+    rows = len(_open_npy(splits_path)) - 1
     for begin, end in _row_chunks(rows, values.nbytes / rows):
-        splits = _open(splits_path)[begin : end + 1]
+        splits = _open_npy(splits_path)[begin : end + 1]
         lengths = np.diff(splits)
-        first_targets = _open(moved_splits_path)[_open(folder / "destinations.npy")[begin:end]]
+        first_targets = _open_npy(moved_splits_path)[_open_npy(folder / "destinations.npy")[begin:end]]
         targets = np.repeat(first_targets - splits[:-1], lengths) + np.arange(splits[0], splits[-1])
-        _open(moved_values_path, "r+")[targets] = _open(values_path)[splits[0] : splits[-1]]
+        _open_npy(moved_values_path, "r+")[targets] = _open_npy(values_path)[splits[0] : splits[-1]]
     moved_splits_path.replace(splits_path)
     moved_values_path.replace(values_path)
 
 
 def _write_moved_splits(folder: Path, splits_path: Path, moved_splits_path: Path) -> None:
-    """Each row's length goes to its new place, one to the right; then running sums, in place, make splits of them."""
-    splits = _open(splits_path)
-    _create_like(moved_splits_path, splits)
+    """Write each row's length at its new index + 1, then turn the lengths into splits by a running sum in place."""
+    splits = _open_npy(splits_path)
+    _create_zeros_like(moved_splits_path, splits)
     for begin, end in _row_chunks(len(splits) - 1):
-        destinations = _open(folder / "destinations.npy")[begin:end]
-        _open(moved_splits_path, "r+")[destinations + 1] = np.diff(_open(splits_path)[begin : end + 1])
+        destinations = _open_npy(folder / "destinations.npy")[begin:end]
+        _open_npy(moved_splits_path, "r+")[destinations + 1] = np.diff(_open_npy(splits_path)[begin : end + 1])
     total = 0
     for begin, end in _row_chunks(len(splits)):
-        chunk = _open(moved_splits_path, "r+")[begin:end]
+        chunk = _open_npy(moved_splits_path, "r+")[begin:end]
         chunk[:] = total + np.cumsum(chunk)
         total = int(chunk[-1])
 
 
-def _create_like(path: Path, array: np.ndarray) -> None:
-    """A file of zeros, sparse until written."""
+def _create_zeros_like(path: Path, array: np.ndarray) -> None:
+    """Create a file of zeros (sparse until written) with the shape and dtype of `array`."""
     stream = NpyStream(path, array.dtype, array.shape[1:])
     stream.rows = len(array)
     stream.close()

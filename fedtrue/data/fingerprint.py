@@ -1,4 +1,4 @@
-"""A short string by which two data sets can be told apart without reading all of them."""
+"""A short hash of a data set, computed without reading all of it."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ SAMPLED_ROWS = 64  # per column
 
 
 def fingerprint(data: ClientData) -> str:
-    """sha256 over the clients' sizes and places and evenly chosen rows of every column, its first 16 digits."""
+    """The first 16 digits of a sha256 over the clients' starts and sizes and evenly spaced rows of every column."""
     digest = hashlib.sha256()
     for array in (data.starts, data.sizes):
         digest.update(np.ascontiguousarray(array, np.int64).tobytes())

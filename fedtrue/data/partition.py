@@ -1,18 +1,29 @@
-"""Ways to divide a central data set among clients; each is a list of index arrays, one per client.
+"""Partitions of a central data set into clients: each function returns one array of example indices per client.
 
-Every function is determined by its arguments: the same seed gives the same clients on every machine.
+The same arguments, with the same seed, give the same clients on every machine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 
 def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
-    """Each class is divided among the clients in proportions p ~ Dirichlet(alpha); small alpha, unlike clients.
+    """A non-IID split: each class is distributed over the clients in proportions p ~ Dirichlet(alpha).
 
-    Every example goes to exactly one client. A client left empty takes one example from the largest.
+    Args:
+        labels: the class of every example.
+        clients: their number.
+        alpha: the smaller, the more the clients differ in their classes.
+        seed: the same seed gives the same split.
+
+    Returns:
+        The indices of each client's examples. Every example belongs to exactly one client; a client that would be empty
+        gets one example of the largest client.
+
+    >>> [len(indices) for indices in dirichlet(np.array([0, 0, 1, 1, 1]), clients=2, alpha=0.5, seed=0)]
+    [1, 4]
     """
     labels = np.asarray(labels)
     _require(clients >= 1, f"clients={clients}", "at least 1")
@@ -41,39 +52,43 @@ def pachinko(
 ) -> list[np.ndarray]:
     """The Pachinko allocation of Reddi et al. (Adaptive Federated Optimization, appendix on CIFAR-100).
 
-    A client draws θ ~ Dirichlet(alpha_coarse) over coarse labels and, below each, φ ~ Dirichlet(alpha_fine) over its
-    fine labels; each example is a coarse label by θ, then a fine one by φ, without replacement. A label that runs
-    out is taken away for everyone after, and what remains is renormalised.
+    A client draws θ ~ Dirichlet(alpha_coarse) over the coarse labels and, for each, φ ~ Dirichlet(alpha_fine) over its
+    fine labels. For each example it draws a coarse label by θ, then a fine label by φ, and takes an example of that
+    label without replacement. A label without examples left is removed, and the other weights are renormalised.
+
+    Args:
+        coarse: the coarse label of every example.
+        fine: the fine label of every example.
+        clients: their number.
+        examples_per_client: the same for all clients.
+        alpha_coarse: the smaller, the more the clients differ in their coarse labels.
+        alpha_fine: likewise for the fine labels.
+        seed: the same seed gives the same split.
+
+    Returns:
+        The indices of each client's examples.
     """
     coarse, fine = np.asarray(coarse), np.asarray(fine)
-    needed = clients * examples_per_client
-    _require(min(clients, examples_per_client) >= 1, f"{clients} clients of {examples_per_client}", "at least 1 of 1")
-    _require(needed <= len(fine), f"{clients} × {examples_per_client} examples", f"at most the {len(fine)} there are")
+    requested = f"{clients} clients of {examples_per_client} examples"
+    _require(min(clients, examples_per_client) >= 1, requested, "at least 1 of each")
+    _require(clients * examples_per_client <= len(fine), requested, f"at most {len(fine)} examples in total")
     _require(min(alpha_coarse, alpha_fine) > 0, f"alphas {alpha_coarse}, {alpha_fine}", "above 0")
     generator = np.random.default_rng(seed)
-    urns = _urns(coarse, fine, generator)
-    return [_pachinko_client(urns, examples_per_client, alpha_coarse, alpha_fine, generator) for _ in range(clients)]
+    remaining = _shuffled_indices(coarse, fine, generator)
+    return [
+        _pachinko_client(remaining, examples_per_client, alpha_coarse, alpha_fine, generator) for _ in range(clients)
+    ]
 
 
 def by_owner(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """The indices that each of `clients` owns, ascending; `owner[i]` is the client of example i."""
+    """The ascending indices of each client's examples; `owner[i]` is the client of example i."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, clients)))
 
 
-def as_clients(
-    arrays: Mapping[str, np.ndarray], parts: Sequence[np.ndarray], prefix: str = "client"
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(client id, example) of a divided data set, as a source yields them; ids sort in the order of `parts`."""
-    digits = len(str(len(parts) - 1))
-    for client, indices in enumerate(parts):
-        for index in indices:
-            yield f"{prefix}_{client:0{digits}}", {name: array[index] for name, array in arrays.items()}
-
-
 def _require(holds: bool, value: str, cure: str) -> None:
     if not holds:
-        raise ValueError(f"cannot divide the data with {value}: choose {cure}")
+        raise ValueError(f"cannot partition the data with {value}: choose {cure}")
 
 
 def _fill_empty_clients(owner: np.ndarray, clients: int) -> None:
@@ -85,34 +100,34 @@ def _fill_empty_clients(owner: np.ndarray, clients: int) -> None:
         sizes[empty] = 1
 
 
-Urns = dict[int, dict[int, list[int]]]  # coarse label → fine label → shuffled indices of the examples left
+RemainingIndices = dict[int, dict[int, list[int]]]  # coarse label → fine label → indices not taken yet, shuffled
 
 
-def _urns(coarse: np.ndarray, fine: np.ndarray, generator: np.random.Generator) -> Urns:
-    urns: Urns = {}
+def _shuffled_indices(coarse: np.ndarray, fine: np.ndarray, generator: np.random.Generator) -> RemainingIndices:
+    remaining: RemainingIndices = {}
     for coarse_label in np.unique(coarse):
-        below = coarse == coarse_label
-        urns[int(coarse_label)] = {
-            int(fine_label): generator.permutation(np.flatnonzero(below & (fine == fine_label))).tolist()
-            for fine_label in np.unique(fine[below])
+        has_label = coarse == coarse_label
+        remaining[int(coarse_label)] = {
+            int(fine_label): generator.permutation(np.flatnonzero(has_label & (fine == fine_label))).tolist()
+            for fine_label in np.unique(fine[has_label])
         }
-    return urns
+    return remaining
 
 
 def _pachinko_client(
-    urns: Urns, examples: int, alpha_coarse: float, alpha_fine: float, generator: np.random.Generator
+    remaining: RemainingIndices, examples: int, alpha_coarse: float, alpha_fine: float, generator: np.random.Generator
 ) -> np.ndarray:
-    over_coarse = _draw_weights(urns, alpha_coarse, generator)
-    over_fine = {label: _draw_weights(urn, alpha_fine, generator) for label, urn in urns.items()}
+    coarse_weights = _draw_weights(remaining, alpha_coarse, generator)
+    fine_weights = {label: _draw_weights(indices, alpha_fine, generator) for label, indices in remaining.items()}
     taken = np.empty(examples, np.int64)
     for position in range(examples):
-        coarse_label = _draw_label(over_coarse, generator)
-        fine_label = _draw_label(over_fine[coarse_label], generator)
-        taken[position] = urns[coarse_label][fine_label].pop()
-        if not urns[coarse_label][fine_label]:
-            del urns[coarse_label][fine_label], over_fine[coarse_label][fine_label]
-        if not urns[coarse_label]:
-            del urns[coarse_label], over_coarse[coarse_label]
+        coarse_label = _draw_label(coarse_weights, generator)
+        fine_label = _draw_label(fine_weights[coarse_label], generator)
+        taken[position] = remaining[coarse_label][fine_label].pop()
+        if not remaining[coarse_label][fine_label]:
+            del remaining[coarse_label][fine_label], fine_weights[coarse_label][fine_label]
+        if not remaining[coarse_label]:
+            del remaining[coarse_label], coarse_weights[coarse_label]
     return taken
 
 
@@ -121,7 +136,7 @@ def _draw_weights(labels: Mapping[int, Any], alpha: float, generator: np.random.
 
 
 def _draw_label(weights: dict[int, float], generator: np.random.Generator) -> int:
-    """One label by its weight among those left; uniform when what is left has no weight at all."""
+    """One of the labels, with probability proportional to its weight; uniform if all weights are 0."""
     total = sum(weights.values())
     target = generator.random() * total
     for label, weight in weights.items():

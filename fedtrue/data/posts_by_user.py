@@ -9,9 +9,9 @@ from fedtrue.data.compressed import damaged, open_binary
 
 
 def read(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(user, {title, text, tags}), users and posts in the order of the file, plain or compressed.
+    """Yield (user, {title, text, tags}), users and posts in the order of the file, which is plain or compressed.
 
-    A single JSON object has to be parsed whole: memory is a few times the unpacked file.
+    The single JSON object must be parsed at once: memory is a few times the unpacked file.
     """
     path = Path(path)
     with open_binary(path) as stream:
@@ -20,13 +20,15 @@ def read(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except ValueError as error:  # JSON and UTF-8 errors are both ValueErrors
             raise damaged(path, f"not JSON, {error}") from error
     if not isinstance(posts_by_user, dict):
-        raise ValueError(f"{path} is a JSON {type(posts_by_user).__name__}, not an object {{user: [posts]}}")
+        raise ValueError(
+            f"{path} is a JSON {type(posts_by_user).__name__}, not an object: give a file {{user: [posts]}}"
+        )
     for user, posts in posts_by_user.items():
-        yield from ((user, _example(path, user, post)) for post in posts)
+        yield from ((user, _parse_post(path, user, post)) for post in posts)
 
 
-def _example(path: Path, user: str, post: Any) -> dict[str, Any]:
+def _parse_post(path: Path, user: str, post: Any) -> dict[str, Any]:
     try:
         return {"title": post["t"], "text": post["b"], "tags": list(post["tags"])}
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: a post of {user!r} lacks {error}: posts are {{t, b, tags}}") from error
+        raise ValueError(f"{path}: a post of {user!r} has no {error}: give posts as {{t, b, tags}}") from error

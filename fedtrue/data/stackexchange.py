@@ -1,6 +1,6 @@
 """Posts of a Stack Exchange data dump (`Posts.xml`): one client per user.
 
-Any of the 180 sites becomes a federated data set. The file is read row by row, plain or as .xz, .bz2, .gz, .7z.
+Each of the 180 sites is a federated data set. The file is read row by row, plain or as .xz, .bz2, .gz, .7z.
 """
 
 import html
@@ -25,9 +25,9 @@ KINDS = {
     "7": "wiki placeholder",
     "8": "privilege wiki",
 }
-CONVERSATION = ("question", "answer")
+QUESTIONS_AND_ANSWERS = ("question", "answer")
 
-_LISTING = re.compile(r"<pre\b.*?</pre>", re.DOTALL | re.IGNORECASE)
+_CODE_LISTING = re.compile(r"<pre\b.*?</pre>", re.DOTALL | re.IGNORECASE)
 _BLOCK_TAG = re.compile(r"</?(?:p|br|hr|li|ul|ol|dl|dd|dt|h\d|blockquote|div|table|tr|td|th)\b[^>]*>", re.IGNORECASE)
 _INLINE_TAG = re.compile(r"<[^>]*>")
 _TAG_NAME = re.compile(r"[^<>|]+")
@@ -35,7 +35,7 @@ _TAG_NAME = re.compile(r"[^<>|]+")
 
 @dataclass
 class Counts:
-    """What happened to the rows of one file; complete once `read` is exhausted."""
+    """The number of rows of one file, by what was done with them; complete when `read` has ended."""
 
     rows: int = 0
     yielded: int = 0
@@ -44,12 +44,12 @@ class Counts:
 
 
 def read(
-    path: str | Path, counts: Counts | None = None, kinds: Collection[str] = CONVERSATION
+    path: str | Path, counts: Counts | None = None, kinds: Collection[str] = QUESTIONS_AND_ANSWERS
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(user id, post) for every post of the wanted kinds that has an owner, in the order of the file.
+    """Yield (user id, post) for every post of the given kinds that has an owner, in the order of the file.
 
-    A post is `kind`, `title`, `text` (see `plain_text`), `tags` (list), `score` (int), `created` (ISO date).
-    Posts of deleted users have no owner: they are left out and counted in `counts`.
+    A post has `kind`, `title`, `text` (see `plain_text`), `tags` (list), `score` (int) and `created` (ISO date).
+    Posts of deleted users have no owner: they are skipped, and counted in `counts`.
     """
     counts = Counts() if counts is None else counts
     for row in _rows(Path(path)):
@@ -66,18 +66,25 @@ def read(
 
 
 def plain_text(body: str) -> str:
-    """Words of an HTML body: tags go, entities are resolved, white space is one blank.
+    """The words of an HTML body: without tags, with entities resolved and white space as single spaces.
 
-    A `<pre>` block is a listing, not language, and is dropped whole; words in inline `<code>` are kept. Regular
-    expressions suffice because the site escapes every `<` and `>` that is not a tag.
+    A `<pre>` block is a code listing and is removed; words in inline `<code>` are kept. Regular expressions are enough
+    because the site escapes every `<` and `>` that is not part of a tag.
+
+    >>> plain_text("<p>Use <code>vmap</code> &amp; <b>jit</b>.</p><pre>x = 1</pre>")
+    'Use vmap & jit.'
     """
-    prose = _LISTING.sub(" ", body)
+    prose = _CODE_LISTING.sub(" ", body)
     prose = _INLINE_TAG.sub("", _BLOCK_TAG.sub(" ", prose))
     return " ".join(html.unescape(prose).split())
 
 
 def tag_names(tags: str) -> list[str]:
-    """['a', 'b'] of either spelling, '<a><b>' or '|a|b|'."""
+    """The tags in either notation of the dump.
+
+    >>> tag_names("<hops><craft-beer>"), tag_names("|hops|craft-beer|")
+    (['hops', 'craft-beer'], ['hops', 'craft-beer'])
+    """
     return _TAG_NAME.findall(tags)
 
 
@@ -93,13 +100,13 @@ def _post(row: dict[str, str], kind: str) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
-    """The attributes of each `<row/>`; elements are dropped as they are read, so memory stays flat."""
+    """The attributes of each `<row/>`; elements are removed once they are read, so memory does not grow."""
     with _open_posts(path) as stream:
         events = ElementTree.iterparse(stream, events=("start", "end"))
         try:
             _, root = next(events)
             if root.tag != "posts":
-                raise ValueError(f"{path} holds <{root.tag}>, not <posts>: give the dump's Posts.xml")
+                raise ValueError(f"{path} contains <{root.tag}>, not <posts>: give the dump's Posts.xml")
             for event, element in events:
                 if event == "end" and element.tag == "row":
                     yield dict(element.attrib)
@@ -120,12 +127,12 @@ def _open_posts(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _unpacked_seven_zip(path: Path) -> Iterator[Path]:
-    """`Posts.xml` of a .7z archive, unpacked into a temporary folder: the format cannot be streamed."""
+    """`Posts.xml` of a .7z archive, unpacked into a temporary folder because the format cannot be streamed."""
     try:
         import py7zr
     except ImportError:
         raise ValueError(
-            f"{path} is a 7z archive: 'pip install py7zr', or unpack it and give the Posts.xml inside"
+            f"{path} is a 7z archive: run 'pip install py7zr', or unpack it and give its Posts.xml"
         ) from None
     with tempfile.TemporaryDirectory(prefix="fedtrue-7z-") as folder:
         try:
@@ -135,5 +142,5 @@ def _unpacked_seven_zip(path: Path) -> Iterator[Path]:
         except (py7zr.exceptions.ArchiveError, EOFError, OSError) as error:
             raise damaged(path, f"7z: {error}") from error
         if not names:
-            raise ValueError(f"{path} holds no Posts.xml: give the archive of one site's posts")
+            raise ValueError(f"{path} contains no Posts.xml: give the archive of one site's posts")
         yield Path(folder) / names[0]

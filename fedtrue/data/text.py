@@ -1,4 +1,4 @@
-"""Sentences as rows of word ids, laid out as in the paper: 0 pads, words from 1, then unknown, begin, end."""
+"""Sentences as rows of word ids, numbered as in the paper: 0 is padding, words from 1, then unknown, begin, end."""
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -9,24 +9,27 @@ PAD = 0
 
 
 def index_of(words: Sequence[str]) -> dict[bytes, int]:
-    """word → id, most frequent first: 1 … V. Words are bytes, as the files hold them, so none is ever decoded."""
+    """word → id, 1 … V in the given order. Words are bytes, as in the files, so that none needs decoding."""
     return {word.encode(): word_id for word_id, word in enumerate(words, start=1)}
 
 
 def unknown_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    """The id of words outside the vocabulary."""
     return len(vocabulary_index) + 1
 
 
 def begin_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    """The id at the start of a sentence."""
     return len(vocabulary_index) + 2
 
 
 def end_id(vocabulary_index: Mapping[bytes, int]) -> int:
+    """The id at the end of a sentence."""
     return len(vocabulary_index) + 3
 
 
 def encode_sentence(words: Sequence[bytes], vocabulary_index: Mapping[bytes, int], length: int) -> list[int]:
-    """[begin, at most `length` word ids, end if there is room, pads]: always `length + 1` ids.
+    """[begin, at most `length` word ids, end if it fits, padding]: always `length + 1` ids.
 
     >>> encode_sentence([b"the", b"zebra"], {b"the": 1, b"a": 2}, length=4)
     [4, 1, 3, 5, 0]
@@ -40,16 +43,16 @@ def encode_sentence(words: Sequence[bytes], vocabulary_index: Mapping[bytes, int
 
 
 def encode_sentences(sentences: Sequence[bytes], vocabulary_index: Mapping[bytes, int], length: int) -> np.ndarray:
-    """`encode_sentence` of every sentence, split at spaces, as an array [sentences, length + 1]: faster in bulk."""
+    """`encode_sentence` of every sentence, split at spaces, as an array (sentences, length + 1): faster for many."""
     word_counts = np.array([sentence.count(b" ") + 1 for sentence in sentences], np.int64)
-    words = b" ".join(sentences).split(b" ")[: word_counts.sum()]  # no sentences have no words, where split gives one
+    words = b" ".join(sentences).split(b" ")[: word_counts.sum()]  # of no sentences, split returns one word
     ids = np.fromiter(map(vocabulary_index.get, words, repeat(unknown_id(vocabulary_index))), np.int32, len(words))
     sentence = np.repeat(np.arange(len(sentences)), word_counts)
-    place = np.arange(len(words)) - np.repeat(np.cumsum(word_counts) - word_counts, word_counts)
-    kept = place < length
+    position = np.arange(len(words)) - np.repeat(np.cumsum(word_counts) - word_counts, word_counts)
+    kept = position < length
     rows = np.full((len(sentences), length + 1), PAD, np.int32)
     rows[:, 0] = begin_id(vocabulary_index)
-    rows[sentence[kept], 1 + place[kept]] = ids[kept]
+    rows[sentence[kept], 1 + position[kept]] = ids[kept]
     short = np.flatnonzero(word_counts < length)
     rows[short, 1 + word_counts[short]] = end_id(vocabulary_index)
     return rows

@@ -11,30 +11,30 @@ import numpy as np
 
 
 def read(path: Path, features: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(client id, {feature: value}) of every example, client after client.
+    """Yield (client id, {feature: value}) of every example, client by client.
 
-    A string comes as bytes, a number or an array as the file has it.
+    A string is returned as bytes, a number or an array as in the file.
     """
     path = Path(path)
-    with _clients(path) as clients:
+    with _open_clients(path) as clients:
         for client in clients:
-            arrays = _arrays(path, client, clients[client], features)
+            arrays = _feature_arrays(path, client, clients[client], features)
             for values in zip(*arrays):
                 yield client, dict(zip(features, values))
 
 
 @contextmanager
-def _clients(path: Path) -> Iterator[Any]:
+def _open_clients(path: Path) -> Iterator[Any]:
     import h5py
 
     if not path.exists():
-        raise ValueError(f"{path} is not there: check the path or FEDTRUE_DATA")
+        raise ValueError(f"{path} does not exist: check the path or FEDTRUE_DATA")
     if not h5py.is_hdf5(path):
         raise ValueError(f"{path} is not an HDF5 file: give one of TFF's .h5 files; nothing was changed")
     try:
         with h5py.File(path, "r") as file:
             if not isinstance(file.get("examples"), h5py.Group):
-                raise ValueError(f"{path} has no group 'examples': it is not in TFF's layout; give a TFF .h5 file")
+                raise ValueError(f"{path} has no group 'examples', so it is not in TFF's layout: give a TFF .h5 file")
             yield file["examples"]
     except (OSError, RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
@@ -43,7 +43,7 @@ def _clients(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def _arrays(path: Path, client: str, group: Any, features: Sequence[str]) -> list[np.ndarray]:
+def _feature_arrays(path: Path, client: str, group: Any, features: Sequence[str]) -> list[np.ndarray]:
     if missing := [feature for feature in features if feature not in group]:
         present = ", ".join(sorted(group))
         raise ValueError(f"{path}: client {client!r} has no {', '.join(missing)}; choose from: {present}")

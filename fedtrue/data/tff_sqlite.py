@@ -1,7 +1,7 @@
 """TFF's SQLite files: `shakespeare.sqlite.lzma`, `stackoverflow.sqlite.lzma`, `cifar100.sqlite.lzma`, or unpacked.
 
-examples(split_name, client_id, serialized_example_proto)    one row an example, a tf.train.Example message
-client_metadata(client_id, split_name, num_examples)         one row a client
+examples(split_name, client_id, serialized_example_proto)    one row per example, a tf.train.Example message
+client_metadata(client_id, split_name, num_examples)         one row per client
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ COPY_BYTES = 1 << 20
 
 
 def read(path: Path, split: str, features: Sequence[str]) -> Iterator[tuple[str, dict[str, Feature]]]:
-    """(client id, {feature: value}) of every example of a split, in the file's order.
+    """Yield (client id, {feature: value}) of every example of a split, in the order of the file.
 
-    A string comes as bytes (a list of them if the example holds several), numbers as a 1-d array.
+    A string is returned as bytes (several as a list of bytes), numbers as a 1-d array.
     """
     path = Path(path)
     _check_split(path, split)
@@ -52,7 +52,7 @@ def read(path: Path, split: str, features: Sequence[str]) -> Iterator[tuple[str,
                 present = ", ".join(sorted(wire.parse(message)))
                 missing = ", ".join(sorted(set(features) - found.keys()))
                 raise _row_error(path, client, row, f"has no {missing}, only {present}")
-            yield client, {name: values[0] if _is_one_string(values) else values for name, values in found.items()}
+            yield client, {name: values[0] if _is_single_string(values) else values for name, values in found.items()}
 
 
 def splits(path: Path) -> list[str]:
@@ -61,22 +61,14 @@ def splits(path: Path) -> list[str]:
         return [name for (name,) in connection.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")]
 
 
-def client_counts(path: Path, split: str) -> dict[str, int]:
-    """client id → number of examples, as the file's metadata has it."""
-    _check_split(path, split)
-    query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
-    with _connected(path) as connection:
-        return dict(connection.execute(query, (split,)).fetchall())
-
-
 def unpacked(path: Path, progress: Callable[[int, int], None] | None = None) -> Path:
-    """The SQLite file itself: `path`, or its decompressed copy in the cache folder, made on the first call.
+    """The SQLite file: `path` itself, or its decompressed copy in the cache folder, made on the first call.
 
-    `progress` hears (packed bytes read, packed bytes in all).
+    `progress` is called with (compressed bytes read, compressed bytes in total).
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"{path} is not there: check the path or FEDTRUE_DATA")
+        raise ValueError(f"{path} does not exist: check the path or FEDTRUE_DATA")
     if path.suffix not in PACKED_SUFFIXES:
         return path
     folder = cached_folder(path.name, [path], {}, lambda folder: _unpack(path, folder / UNPACKED_NAME, progress))
@@ -93,18 +85,20 @@ def _unpack(path: Path, target: Path, progress: Callable[[int, int], None] | Non
                     progress(packed.tell(), packed_bytes)
     except (lzma.LZMAError, EOFError) as error:
         raise ValueError(f"{path} is damaged or incomplete ({error}): download it again; nothing was changed") from None
-    _check_whole(path, target)
+    _check_complete(path, target)
     return {}
 
 
-def _check_whole(path: Path, database: Path) -> None:
-    """Refuses what is no database, and one with fewer bytes than its header says: SQLite reads a cut page as zeros."""
+def _check_complete(path: Path, database: Path) -> None:
+    """Reject a file that is not SQLite, or shorter than its header says: SQLite would read missing pages as zeros."""
     with database.open("rb") as file:
         header = file.read(HEADER_BYTES)
     if not header.startswith(MAGIC) or len(header) < HEADER_BYTES:
         raise ValueError(f"{path} is not an SQLite file: give TFF's .sqlite or .sqlite.lzma; nothing was changed")
     (page_bytes,), (pages,) = struct.unpack(">H", header[16:18]), struct.unpack(">I", header[28:32])
-    expected_bytes = pages * (65536 if page_bytes == 1 else page_bytes)  # 65536 does not fit the field: 1 stands for it
+    expected_bytes = pages * (
+        65536 if page_bytes == 1 else page_bytes
+    )  # 65536 is stored as 1: it does not fit the field
     if database.stat().st_size < expected_bytes:
         reason = f"{database.stat().st_size} of {expected_bytes} bytes"
         raise ValueError(f"{path} is damaged or incomplete ({reason}): download it again; nothing was changed")
@@ -112,10 +106,10 @@ def _check_whole(path: Path, database: Path) -> None:
 
 @contextmanager
 def _connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that can change nothing: read only, no locks, no journal. SQLite's errors name the file."""
+    """A read-only connection, without locks or journal. SQLite's errors are raised with the name of the file."""
     path = Path(path)
     database = unpacked(path)
-    _check_whole(path, database)
+    _check_complete(path, database)
     location = f"file:{quote(str(database.absolute()))}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(location, uri=True)) as connection:
@@ -130,7 +124,7 @@ def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if missing := [column for column in expected if column not in present]:
             raise ValueError(
-                f"{path} lacks {table}({', '.join(missing)}): it is not in TFF's layout; give a TFF .sqlite file"
+                f"{path} has no {table}({', '.join(missing)}), so it is not in TFF's layout: give a TFF .sqlite file"
             )
 
 
@@ -141,9 +135,9 @@ def _check_split(path: Path, split: str) -> None:
         raise ValueError(f"{path} has no split {split!r}{near}; choose one of: {', '.join(valid)}")
 
 
-def _is_one_string(values: list[bytes] | np.ndarray) -> bool:
+def _is_single_string(values: list[bytes] | np.ndarray) -> bool:
     return len(values) == 1 and isinstance(values, list)
 
 
-def _row_error(path: Path, client: str, row: int, trouble: str) -> ValueError:
-    return ValueError(f"{path}: row {row} of client {client!r} {trouble}: download the file again; nothing was changed")
+def _row_error(path: Path, client: str, row: int, problem: str) -> ValueError:
+    return ValueError(f"{path}: row {row} of client {client!r} {problem}: download the file again; nothing was changed")

@@ -1,6 +1,6 @@
-"""Reads serialized `tf.train.Example` messages, without TensorFlow and without a protobuf library.
+"""Parse serialized `tf.train.Example` messages without TensorFlow or a protobuf library.
 
-The messages, as field numbers (every one of them length-delimited on the wire):
+The messages with their field numbers (every field is length-delimited):
 
     Example  { features: 1 }
     Features { feature: 1, a map, so repeated entries { key: 1, value: 2 } }
@@ -16,13 +16,13 @@ Values = list[bytes] | np.ndarray
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5  # wire types: the low three bits of a tag
 FIRST_FIELD = 1 << 3 | DELIMITED  # the tag of a message or string in field 1
 SECOND_FIELD = 2 << 3 | DELIMITED
-LONGEST_VARINT = 10  # bytes that 64 bits take, 7 in each
+MAX_VARINT_BYTES = 10  # 64 bits at 7 bits per byte
 
 
 def parse(buffer: bytes, wanted: Container[bytes] | None = None) -> dict[str, Values]:
-    """The features of one message by name, only the `wanted` ones if given; the others are skipped unread.
+    """The features of one message by name; if `wanted` is given, all others are skipped without parsing.
 
-    Strings come as a list of bytes, numbers as a 1-d array of int64 or float32.
+    Strings are returned as a list of bytes, numbers as a 1-d array of int64 or float32.
     """
     found: dict[str, Values] = {}
     try:
@@ -36,7 +36,7 @@ def parse(buffer: bytes, wanted: Container[bytes] | None = None) -> dict[str, Va
 def _read_features(
     buffer: bytes, position: int, end: int, wanted: Container[bytes] | None, found: dict[str, Values]
 ) -> None:
-    """Puts the wanted entries of the map into `found`. The hot loop: no calls for an unwanted entry."""
+    """Store the wanted entries of the map in `found`. The hot loop: skipping an entry makes no function call."""
     while position < end:
         if buffer[position] != FIRST_FIELD:
             position = _skip(buffer, position, end)
@@ -46,8 +46,8 @@ def _read_features(
             length, start = _varint(buffer, position + 1)
         position = start + length
         if position > end:
-            raise ValueError(f"a feature claims {length} bytes where {end - start} are left")
-        if wanted is not None and length > 1 and buffer[start] == FIRST_FIELD:  # the key first: so every encoder has it
+            raise ValueError(f"a feature claims {length} bytes but only {end - start} are left")
+        if wanted is not None and length > 1 and buffer[start] == FIRST_FIELD:  # encoders write the key first
             key_length = buffer[start + 1]
             if key_length < 128 and buffer[start + 2 : start + 2 + key_length] not in wanted:
                 continue
@@ -62,20 +62,20 @@ def _first_fields(buffer: bytes, position: int, end: int) -> Iterator[tuple[int,
         if buffer[position] != FIRST_FIELD:
             position = _skip(buffer, position, end)
             continue
-        length = buffer[position + 1]  # nearly always one byte, so not worth a call
+        length = buffer[position + 1]  # nearly always one byte: saves a function call
         position += 2
         if length > 127:
             length, position = _varint(buffer, position - 1)
         stop = position + length
         if stop > end:
-            raise ValueError(f"a field claims {length} bytes where {end - position} are left")
+            raise ValueError(f"a field claims {length} bytes but only {end - position} are left")
         yield position, stop
         position = stop
 
 
 def _map_entry(buffer: bytes, position: int, end: int) -> tuple[bytes, int, int]:
     """(key, start of value, stop of value) of one entry of the map."""
-    key, value = (position, position), (position, position)  # an absent field is an empty one
+    key, value = (position, position), (position, position)  # a missing field is empty
     while position < end:
         tag, length = buffer[position], buffer[position + 1]
         if tag != FIRST_FIELD and tag != SECOND_FIELD:
@@ -90,12 +90,12 @@ def _map_entry(buffer: bytes, position: int, end: int) -> tuple[bytes, int, int]
             value = position, position + length
         position += length
     if position > end:
-        raise ValueError("a feature's key or value runs over the end of its map entry")
+        raise ValueError("a feature's key or value extends past the end of its map entry")
     return buffer[key[0] : key[1]], *value
 
 
 def _feature(buffer: bytes, position: int, end: int) -> Values:
-    values: Values = []  # a feature of no kind holds nothing
+    values: Values = []  # a feature without a list is empty
     while position < end:
         tag = buffer[position]
         if tag >> 3 not in DECODERS or tag & 7 != DELIMITED:
@@ -103,7 +103,7 @@ def _feature(buffer: bytes, position: int, end: int) -> Values:
             continue
         length, position = _varint(buffer, position + 1)
         if position + length > end:
-            raise ValueError(f"a list of values claims {length} bytes where {end - position} are left")
+            raise ValueError(f"a list of values claims {length} bytes but only {end - position} are left")
         values = DECODERS[tag >> 3](buffer, position, position + length)
         position += length
     return values
@@ -112,7 +112,7 @@ def _feature(buffer: bytes, position: int, end: int) -> Values:
 def _bytes_list(buffer: bytes, position: int, end: int) -> list[bytes]:
     if position < end and buffer[position] == FIRST_FIELD:
         length, start = _varint(buffer, position + 1)
-        if start + length == end:  # one string, as nearly always
+        if start + length == end:  # one string, the usual case
             return [buffer[start:end]]
     return [buffer[start:stop] for start, stop in _first_fields(buffer, position, end)]
 
@@ -122,7 +122,7 @@ def _float_list(buffer: bytes, position: int, end: int) -> np.ndarray:
     while position < end:
         start, stop, wire_type = _number_field(buffer, position, end)
         if wire_type not in (DELIMITED, FIXED32) or (stop - start) % 4:
-            raise ValueError("a float list holds something other than 4-byte floats")
+            raise ValueError("a float list contains something other than 4-byte floats")
         pieces.append(buffer[start:stop])
         position = stop
     return np.frombuffer(b"".join(pieces), "<f4")
@@ -133,7 +133,7 @@ def _int64_list(buffer: bytes, position: int, end: int) -> np.ndarray:
     while position < end:
         start, stop, wire_type = _number_field(buffer, position, end)
         if wire_type not in (DELIMITED, VARINT):
-            raise ValueError("an int64 list holds something other than varints")
+            raise ValueError("an int64 list contains something other than varints")
         pieces.append(buffer[start:stop])
         position = stop
     return _varints(b"".join(pieces))
@@ -143,17 +143,17 @@ DECODERS: dict[int, Callable[[bytes, int, int], Values]] = {1: _bytes_list, 2: _
 
 
 def _number_field(buffer: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """(start, stop, wire type) of one number or one packed run of them; both spellings are legal in one list."""
+    """(start, stop, wire type) of one number or of a packed run; a list may mix both encodings."""
     field, wire_type = buffer[position] >> 3, buffer[position] & 7
     if field != 1:
-        raise ValueError(f"a list of numbers has a field {field} where only field 1 exists")
+        raise ValueError(f"a list of numbers has field {field}, but only field 1 exists")
     stop = _skip(buffer, position, end)
     start = _varint(buffer, position + 1)[1] if wire_type == DELIMITED else position + 1
     return start, stop, wire_type
 
 
 def _varints(packed: bytes) -> np.ndarray:
-    """Every varint of a packed run at once, as int64 (two's complement of the 64 bits)."""
+    """All varints of a packed run, as int64 (two's complement of the 64 bits)."""
     groups = np.frombuffer(packed, np.uint8)
     is_last = groups < 128
     if is_last.all():
@@ -163,20 +163,20 @@ def _varints(packed: bytes) -> np.ndarray:
     lasts = np.flatnonzero(is_last)
     firsts = np.concatenate([[0], lasts[:-1] + 1])
     lengths = lasts - firsts + 1
-    if lengths.max() > LONGEST_VARINT:
+    if lengths.max() > MAX_VARINT_BYTES:
         raise ValueError("an integer is longer than 64 bits")
     shifts = (7 * (np.arange(len(groups)) - np.repeat(firsts, lengths))).astype(np.uint64)
     return np.bitwise_or.reduceat((groups & 127).astype(np.uint64) << shifts, firsts).view(np.int64)
 
 
 def _varint(buffer: bytes, position: int) -> tuple[int, int]:
-    """(value, position behind it)."""
+    """(value, position after it)."""
     value, group = buffer[position] & 127, buffer[position]
     shift = 0
     while group > 127:
         position += 1
         shift += 7
-        if shift >= 7 * LONGEST_VARINT:
+        if shift >= 7 * MAX_VARINT_BYTES:
             raise ValueError("an integer is longer than 64 bits")
         group = buffer[position]
         value |= (group & 127) << shift
@@ -184,7 +184,7 @@ def _varint(buffer: bytes, position: int) -> tuple[int, int]:
 
 
 def _skip(buffer: bytes, position: int, end: int) -> int:
-    """The position behind the field that starts at `position`."""
+    """The position after the field that starts at `position`."""
     tag, position = _varint(buffer, position)
     wire_type = tag & 7
     if wire_type == VARINT:
@@ -197,5 +197,5 @@ def _skip(buffer: bytes, position: int, end: int) -> int:
     else:
         raise ValueError(f"a field has the wire type {wire_type}, which does not exist")
     if position > end or tag >> 3 == 0:
-        raise ValueError("a field runs over the end of its message")
+        raise ValueError("a field extends past the end of its message")
     return position

@@ -1,7 +1,7 @@
-"""Networks as pure functions: each factory returns a `Model` of `init` and `apply`."""
+"""Networks as pure functions: each factory returns a `Model` with `init` and `apply`."""
 
 from fedtrue.models.cnn import small_cnn
-from fedtrue.models.convolution import average_pool, convolve, max_pool
+from fedtrue.models.convolution import convolve, max_pool
 from fedtrue.models.embedding import embed
 from fedtrue.models.linear import bag_of_words, bag_product, logistic_regression, word_regression
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy
@@ -11,7 +11,6 @@ from fedtrue.models.resnet import resnet18
 
 __all__ = [
     "Model",
-    "average_pool",
     "bag_of_words",
     "bag_product",
     "binary_cross_entropy",

@@ -1,5 +1,7 @@
 """ResNet-18 with group normalisation, as the federated benchmarks on CIFAR-100 use it."""
 
+from collections.abc import Callable, Iterator
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -10,7 +12,7 @@ from fedtrue.models.model import Model, Params, dense, init_dense
 
 STAGES = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
-GROUPS = 2  # the reference's layer's default at the time
+GROUPS = 2  # the default of the reference's layer at that time
 EPSILON = 1e-3  # likewise; PyTorch uses 1e-5
 
 
@@ -25,11 +27,17 @@ def resnet18(classes: int = 100, channels: int = 3, dtype: DTypeLike = jnp.float
 
         block(x) = shortcut(x) + conv(relu(norm(conv(relu(norm(x))))))                  3×3, pre-activation
 
-    - The first block leaves out its first norm and ReLU: the stem just did both.
+    - The first block has no first norm and ReLU: they are the last layers of the stem.
     - Where the number of channels changes, shortcut(x) = norm(1×1 convolution of x); elsewhere it is x.
-    - No convolution has a bias. He-normal kernels; the output kernel is normal with deviation 0.01, its bias 0.
+    - Convolutions have no bias. Kernels are He-normal; the output kernel is normal with σ = 0.01, its bias 0.
 
-    Weights: 11,166,912 in convolutions + 2·4,800 in norms + 512·100 + 100 in the output. `method` is `convolve`'s.
+    Weights: 11,166,912 in convolutions + 2·4,800 in norms + 512·100 + 100 in the output.
+
+    Args:
+        classes: number of logits.
+        channels: of the images.
+        dtype: of the products; sums and weights are float32.
+        method: how to convolve, see `convolve`; by default the fastest on this platform.
     """
 
     def init(key: Array) -> Params:
@@ -38,16 +46,7 @@ def resnet18(classes: int = 100, channels: int = 3, dtype: DTypeLike = jnp.float
         params: Params = {"stem": stem}
         inputs = STAGES[0]
         for name, filters in _blocks():
-            block = {
-                "conv_0": _init_kernel(next(keys), 3, inputs, filters),
-                "norm_1": _init_norm(filters),
-                "conv_1": _init_kernel(next(keys), 3, filters, filters),
-            }
-            if name != FIRST_BLOCK:
-                block["norm_0"] = _init_norm(inputs)
-            if inputs != filters:
-                block["shortcut"] = {"conv": _init_kernel(next(keys), 1, inputs, filters), "norm": _init_norm(filters)}
-            params[name] = block
+            params[name] = _init_block(keys, inputs, filters, has_first_norm=name != FIRST_BLOCK)
             inputs = filters
         params["norm"] = _init_norm(inputs)
         params["output"] = init_dense(next(keys), inputs, classes, jax.nn.initializers.normal(0.01))
@@ -56,19 +55,11 @@ def resnet18(classes: int = 100, channels: int = 3, dtype: DTypeLike = jnp.float
     def conv(images: Array, kernel: Array, strides: int = 1) -> Array:
         return convolve(images, kernel, strides, "SAME", method, dtype)
 
-    def residual_block(params: Params, images: Array) -> Array:
-        branch = norm_relu(params["norm_0"], images) if "norm_0" in params else images
-        branch = conv(branch, params["conv_0"])
-        branch = conv(norm_relu(params["norm_1"], branch), params["conv_1"])
-        if "shortcut" in params:
-            images = group_norm(params["shortcut"]["norm"], conv(images, params["shortcut"]["conv"]))
-        return images + branch
-
     def apply(params: Params, images: Array) -> Array:
         images = norm_relu(params["stem"]["norm"], conv(images, params["stem"]["conv"], strides=2))
         images = max_pool(images, 3, strides=2, padding="SAME")
         for name, _ in _blocks():
-            images = residual_block(params[name], images)
+            images = _residual_block(params[name], images, conv)
         features = norm_relu(params["norm"], images).mean(axis=(1, 2))
         return dense(params["output"], features, dtype)
 
@@ -82,10 +73,32 @@ def _blocks() -> list[tuple[str, int]]:
     return [(f"block_{s}_{b}", filters) for s, filters in enumerate(STAGES) for b in range(BLOCKS_PER_STAGE)]
 
 
+def _init_block(keys: Iterator[Array], inputs: int, filters: int, has_first_norm: bool) -> Params:
+    block = {
+        "conv_0": _init_kernel(next(keys), 3, inputs, filters),
+        "norm_1": _init_norm(filters),
+        "conv_1": _init_kernel(next(keys), 3, filters, filters),
+    }
+    if has_first_norm:
+        block["norm_0"] = _init_norm(inputs)
+    if inputs != filters:
+        block["shortcut"] = {"conv": _init_kernel(next(keys), 1, inputs, filters), "norm": _init_norm(filters)}
+    return block
+
+
+def _residual_block(params: Params, images: Array, conv: Callable[[Array, Array], Array]) -> Array:
+    branch = norm_relu(params["norm_0"], images) if "norm_0" in params else images
+    branch = conv(branch, params["conv_0"])
+    branch = conv(norm_relu(params["norm_1"], branch), params["conv_1"])
+    if "shortcut" in params:
+        images = group_norm(params["shortcut"]["norm"], conv(images, params["shortcut"]["conv"]))
+    return images + branch
+
+
 def group_norm(params: Params, images: Array, groups: int = GROUPS) -> Array:
     """scale·(x − mean)/√(variance + ε) + bias, with mean and variance over each image and group of channels.
 
-    Unlike batch normalisation it looks at one image at a time, so nothing a client computes depends on other examples.
+    Unlike batch normalisation it uses one image at a time, so no output depends on the other examples of a batch.
     """
     batch, height, width, channels = images.shape
     grouped = images.reshape(batch, height, width, groups, channels // groups)

@@ -1,4 +1,4 @@
-"""CIFAR-10 divided among clients by a Dirichlet distribution over its classes."""
+"""CIFAR-10 with a Dirichlet non-IID split over its classes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,12 @@ from fedtrue.data.locations import find
 from fedtrue.data.partition import dirichlet
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
-from fedtrue.tasks.image_classification import CIFAR_SCHEMA, cifar_task, divided, labelled
+from fedtrue.tasks.image_classification import CIFAR_SCHEMA, check_labels, cifar_task, partitioned
 from fedtrue.tasks.task import Task, split_validation_clients
 
 CLASSES = 10
 BINARY, JPEG = "cifar-10-binary.tar.gz", "cifar10-jpeg.tar.xz"
-VERSION = 1  # of the conversion: raised when the same file gives other rows
+CONVERSION_VERSION = 1  # increase it when the same file gives other rows
 
 
 @named("task", defaults=False)
@@ -32,33 +32,43 @@ def cifar10(
     seed: int = 0,
     validation: float = 0.0,
 ) -> Task:
-    """Each class is dealt to `clients` clients in proportions from Dirichlet(`alpha`): the smaller, the less alike.
+    """CIFAR-10 with a non-IID split by Dirichlet(`alpha`); the test images go to a fifth as many other clients.
 
-    The test images are dealt likewise to a fifth as many other clients. `validation` is the part of the train clients
-    kept apart to tune on.
+    Args:
+        dtype: of matrix products, "float32" or "bfloat16"; by default float32 on CPUs, bfloat16 on accelerators.
+        model: "cnn" or "resnet18".
+        clients: number of train clients.
+        alpha: the smaller, the more the clients differ in their classes.
+        seed: of the split.
+        validation: fraction of the train clients to hold out for tuning.
+
+    Returns:
+        The task. Without its data file it raises an error that says how to download it.
     """
     path = find("cifar10", BINARY, JPEG)
-    train, test = _central(path, "train"), _central(path, "test")
-    train = divided(train, dirichlet(np.asarray(train.columns["label"]), clients, alpha, seed), "train")
-    test = divided(test, dirichlet(np.asarray(test.columns["label"]), max(clients // 5, 1), alpha, seed + 1), "test")
-    train, held_apart = split_validation_clients(train, validation)
-    lossy = ", JPEG, hence lossy" if path.name == JPEG else ""
+    train, test = _load_central(path, "train"), _load_central(path, "test")
+    train = partitioned(train, dirichlet(np.asarray(train.columns["label"]), clients, alpha, seed), "train")
+    test = partitioned(
+        test, dirichlet(np.asarray(test.columns["label"]), max(clients // 5, 1), alpha, seed + 1), "test"
+    )
+    train, held_out = split_validation_clients(train, validation)
+    lossy = ", JPEG: lossy" if path.name == JPEG else ""
     return cifar_task(
         name="cifar10",
         model=model,
         classes=CLASSES,
         dtype=compute_dtype(dtype),
         train=train,
-        validation=held_apart,
+        validation=held_out,
         test=test,
         rounds=1500,
         source=f"CIFAR-10 ({path.name}{lossy}), {clients} clients by Dirichlet({alpha:g}), seed {seed}",
     )
 
 
-def _central(path: Path, split: str) -> ClientData:
-    examples = lambda: labelled(_images(path, split), CLASSES, str(path))
-    return cached(f"cifar10-{split}", [path], VERSION, {"split": split}, CIFAR_SCHEMA, examples)
+def _load_central(path: Path, split: str) -> ClientData:
+    examples = lambda: check_labels(_images(path, split), CLASSES, str(path))
+    return cached(f"cifar10-{split}", [path], CONVERSION_VERSION, {"split": split}, CIFAR_SCHEMA, examples)
 
 
 def _images(path: Path, split: str) -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""Tag prediction on the descriptions of Debian's packages, their maintainers as clients."""
+"""Tag prediction on the descriptions of Debian packages, with their maintainers as clients."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task
-from fedtrue.tasks.texts import Parts, TextSource
+from fedtrue.tasks.texts import SplitFractions, TextSource
 
 FILE = "descriptions.jsonl.xz"
 
@@ -27,15 +27,25 @@ def descriptions(
     seed: int = 0,
     dtype: DTypeLike | None = None,
 ) -> Task:
-    """A package's tags from the first `longest` words of its title and description; those without a tag are left out.
+    """Debian packages: predict the tags from title and description. Packages without a tag are skipped.
 
-    `path` is any file of JSON lines with `client`, `title`, `text` and `tags`. Maintainers are divided into train,
-    `validation` and `test` by a hash of their id and `seed`; the vocabulary is counted on train maintainers only.
+    Args:
+        path: any file of JSON lines with `client`, `title`, `text` and `tags`; by default Debian's descriptions.
+        words: size of the vocabulary, at most; words are counted on train maintainers only.
+        tags: number of tags, at most, likewise.
+        longest: words of a description that are kept.
+        validation: fraction of the maintainers to hold out for tuning.
+        test: fraction to test on. A maintainer's split depends on a hash of the id and `seed`.
+        seed: of the splits.
+        dtype: of matrix products, "float32" or "bfloat16"; by default float32 on CPUs, bfloat16 on accelerators.
+
+    Returns:
+        The task. Without its data file it raises an error that says how to get it.
     """
-    parts = Parts(validation, test, seed).check()
+    fractions = SplitFractions(validation, test, seed).check()
     file = Path(path) if path is not None else find("debian", FILE, FILE.removesuffix(".xz"))
     return tagged_text_task(
-        TextSource("descriptions", file, json_lines.read, parts),
+        TextSource("descriptions", file, json_lines.read, fractions),
         words=words,
         tags=tags,
         longest=longest,

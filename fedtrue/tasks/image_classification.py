@@ -1,4 +1,4 @@
-"""Classify images: loss, accuracy and preprocessing shared by the image tasks. Columns `image` (uint8) and `label`."""
+"""Image classification: loss, accuracy and preprocessing of the image tasks. Columns `image` (uint8) and `label`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,12 +16,13 @@ from fedtrue.models.losses import token_cross_entropy
 from fedtrue.models.model import Model
 from fedtrue.models.resnet import resnet18
 from fedtrue.names import look_up
-from fedtrue.tasks.task import Sums, Task, masked_mean
+from fedtrue.tasks.task import Task, masked_mean
+from fedtrue.types import Batch, Params, Sums
 
-Preprocess = Callable[[Array], Array]  # images (batch, …) uint8 → what the model takes
-Augment = Callable[[Any, Array], Array]  # (key, images) → images
+Preprocess = Callable[[Array], Array]  # images (batch, …) uint8 → inputs of the model
+Augment = Callable[[Array, Array], Array]  # (key, images) → images
 
-CROP = 24  # pixels a side, of CIFAR's 32
+CROP = 24  # pixels per side; CIFAR's images have 32
 CIFAR_SCHEMA: Schema = {"image": Fixed((32, 32, 3), np.uint8), "label": Fixed((), np.uint8)}
 
 
@@ -33,15 +34,15 @@ def image_task(
     train: ClientData,
     **settings: Any,
 ) -> Task:
-    """Mean cross-entropy on `augment`ed images (with the batch's own key) in training, accuracy without."""
+    """Mean cross-entropy, in training on images augmented with the batch's key; evaluation does not augment."""
 
-    def loss(params: Any, batch: Any) -> tuple[Any, Sums]:
+    def loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
         images = batch["image"] if augment is None else augment(batch["key"], batch["image"])
         per_image = token_cross_entropy(model.apply(params, preprocess(images)), batch["label"].astype(jnp.int32))
         mean, sums = masked_mean(per_image, batch["mask"])
         return mean, {"loss": sums}
 
-    def metrics(params: Any, batch: Any) -> Sums:
+    def metrics(params: Params, batch: Batch) -> Sums:
         labels = batch["label"].astype(jnp.int32)
         logits = model.apply(params, preprocess(batch["image"]))
         per_image = {"loss": token_cross_entropy(logits, labels), "accuracy": logits.argmax(axis=-1) == labels}
@@ -58,7 +59,7 @@ def image_task(
 
 
 def cifar_task(*, model: str, classes: int, dtype: DTypeLike, **settings: Any) -> Task:
-    """CIFAR as the reference prepares it: 24×24, cropped and flipped at random in training, the centre in evaluation.
+    """CIFAR with the reference's preprocessing: 24×24, random crops and flips in training, centre crops in evaluation.
 
     `model` is `resnet18` or `cnn`.
     """
@@ -74,44 +75,46 @@ def cifar_task(*, model: str, classes: int, dtype: DTypeLike, **settings: Any) -
     )
 
 
-def random_crop_and_flip(key: Any, images: Array) -> Array:
-    """A CROP × CROP window of each image, anywhere in it, mirrored half of the time."""
+def random_crop_and_flip(key: Array, images: Array) -> Array:
+    """A random CROP × CROP window of each image, mirrored with probability ½."""
 
-    def one(key: Any, image: Array) -> Array:
-        place_key, flip_key = jax.random.split(key)
-        room = jnp.array([image.shape[0] - CROP + 1, image.shape[1] - CROP + 1])
-        top, left = jax.random.randint(place_key, (2,), 0, room)
+    def crop_and_flip(key: Array, image: Array) -> Array:
+        crop_key, flip_key = jax.random.split(key)
+        corners = jnp.array([image.shape[0] - CROP + 1, image.shape[1] - CROP + 1])
+        top, left = jax.random.randint(crop_key, (2,), 0, corners)
         window = jax.lax.dynamic_slice(image, (top, left, 0), (CROP, CROP, image.shape[2]))
         return jnp.where(jax.random.bernoulli(flip_key), window[:, ::-1], window)
 
-    return jax.vmap(one)(jax.random.split(key, images.shape[0]), images)
+    return jax.vmap(crop_and_flip)(jax.random.split(key, images.shape[0]), images)
 
 
 def central_crop(images: Array) -> Array:
-    """The middle CROP × CROP pixels; of images cropped already, all."""
+    """The middle CROP × CROP pixels; images of that size are not changed."""
     top, left = ((extent - CROP) // 2 for extent in images.shape[1:3])
     return images[:, top : top + CROP, left : left + CROP]
 
 
 def standardise(images: Array) -> Array:
-    """(x − mean)/max(σ, 1/√N), over the N numbers of each image: a uniform image becomes 0, not NaN."""
+    """(x − mean)/max(σ, 1/√N), over the N numbers of each image; a uniform image becomes 0, not NaN."""
     pixels = images.astype(jnp.float32)
     centred = pixels - pixels.mean(axis=(1, 2, 3), keepdims=True)
     deviation = jnp.sqrt((centred * centred).mean(axis=(1, 2, 3), keepdims=True))
     return centred / jnp.maximum(deviation, 1 / np.sqrt(np.prod(images.shape[1:])))
 
 
-def labelled(examples: Iterable[Example], classes: int, place: str) -> Iterator[Example]:
-    """The examples' image and label; a label that is no class is an error that names its file and client."""
+def check_labels(examples: Iterable[Example], classes: int, file_name: str) -> Iterator[Example]:
+    """Yield image and label of every example; a label out of range raises a ValueError with its file and client."""
     for client, example in examples:
         label = int(np.asarray(example["label"]).reshape(()))
         if not 0 <= label < classes:
-            raise ValueError(f"{place}: client {client!r} has label {label}, there are {classes} classes: get it again")
+            raise ValueError(
+                f"{file_name}: client {client!r} has label {label} of {classes} classes: download it again"
+            )
         yield client, {"image": example["image"], "label": label}
 
 
-def divided(central: ClientData, parts: Sequence[np.ndarray], prefix: str) -> ClientData:
-    """A data set whose clients do not matter, divided anew: client k holds the rows `parts[k]`."""
+def partitioned(central: ClientData, parts: Sequence[np.ndarray], prefix: str) -> ClientData:
+    """The rows of a data set, partitioned into clients: client k has the rows `parts[k]`."""
     order = np.concatenate(parts)
     sizes = np.array([len(part) for part in parts], np.int64)
     digits = len(str(len(parts) - 1))

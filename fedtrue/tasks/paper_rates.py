@@ -1,4 +1,4 @@
-"""The paper's best hyper-parameters (its table of them), as (log10 client rate, log10 server rate, log10 server ε)."""
+"""The best hyper-parameters from the paper's table, as (log10 client rate, log10 server rate, log10 server ε)."""
 
 from collections.abc import Mapping
 

@@ -2,32 +2,44 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedtrue.data.client_data import ClientData
 from fedtrue.spec import named
 from fedtrue.tasks.task import Rates, Task
+from fedtrue.types import Array, Batch, Sums
 
+RATES = {
+    ("sgd", client, correction): Rates(0.01, 1.0)
+    for client in ("sgd", "momentum", "adagrad", "adam", "yogi", "rmsprop", "amsgrad", "adabelief")
+    for correction in ("none", "local", "joint")
+}
 FIGURE_1 = {"hessians": [[1.0, 30.0], [20.0, 1.0]], "minima": [[2.0, 1.0], [-1.0, -2.0]]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quadratic(Task):
-    """The task, and what is known of it in closed form."""
+    """The task, with its Hessians, minima and minimiser in closed form."""
 
     hessians: np.ndarray  # (clients, d, d)
     minima: np.ndarray  # (clients, d)
-    objective_weights: np.ndarray  # w_i, they sum to 1
-    start: np.ndarray
-    noise: float
+    objective_weights: np.ndarray  # w_i, which sum to 1
+    start: np.ndarray  # the initial x
+    noise: float  # σ of the gradients
 
     @property
     def minimiser(self) -> np.ndarray:
-        """x* = (Σ w_i H_i)⁻¹ Σ w_i H_i x_i*."""
+        """x* = (Σ w_i H_i)⁻¹ Σ w_i H_i x_i*.
+
+        >>> quadratic([[1.0], [3.0]], minima=[[0.0], [4.0]]).minimiser.tolist()
+        [3.0]
+        """
         w = self.objective_weights
         total = np.einsum("i,ijk->jk", w, self.hessians)
         return np.linalg.solve(total, np.einsum("i,ijk,ik->j", w, self.hessians, self.minima))
@@ -35,32 +47,37 @@ class Quadratic(Task):
 
 @named("task", defaults=False)
 def quadratic(
-    hessians: Any = None,
-    minima: Any = None,
+    hessians: Sequence[ArrayLike] | None = None,
+    minima: Sequence[ArrayLike] | None = None,
     noise: float = 0.0,
     weights: Sequence[float] | None = None,
     start: Sequence[float] | None = None,
 ) -> Quadratic:
-    """A quadratic per client: `hessians` are diagonals (clients, d) or matrices (clients, d, d); without any, Fig. 1's.
+    """One quadratic per client, F_i(x) = ½ (x − x_i*)ᵀ H_i (x − x_i*); no data is needed.
 
-    `noise` σ adds N(0, σ²) to every coordinate of every gradient; `weights` are the objective's w_i.
+    Args:
+        hessians: H_i, one per client: diagonals (clients, d) or matrices (clients, d, d); by default those of Fig. 1.
+        minima: x_i*, one per client, (clients, d).
+        noise: σ of the normal noise on every coordinate of every gradient.
+        weights: w_i of the objective, one per client; by default equal.
+        start: the initial x; by default 5 in every coordinate.
+
+    Returns:
+        A task whose `minimiser` is known in closed form.
+
+    >>> task = quadratic()  # Fig. 1
+    >>> len(task.train), task.start.tolist()
+    (2, [5.0, 5.0])
     """
     if hessians is None:
         hessians, minima = FIGURE_1["hessians"], FIGURE_1["minima"]
-    h, m = _checked(hessians, minima)
+    h, m = _check_problem(hessians, minima)
     clients, dimension = m.shape
-    w = _checked_weights(weights, clients)
+    w = _normalised_weights(weights, clients)
     x0 = _vector("start", start if start is not None else np.full(dimension, 5.0), dimension)
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise must be a finite number at least 0, not {noise!r}")
-
-    def loss(params: Any, batch: Any) -> tuple[Any, Any]:
-        from_minimum = params - batch["minimum"][0]
-        value = 0.5 * from_minimum @ batch["hessian"][0] @ from_minimum
-        if noise:
-            value = value + noise * jax.random.normal(batch["key"], params.shape, params.dtype) @ params
-        return value, {"loss": (value, jnp.ones_like(value))}
-
+    loss = partial(_loss, noise)
     return Quadratic(
         name="quadratic",
         init=lambda key: jnp.asarray(x0),
@@ -70,13 +87,9 @@ def quadratic(
         batch_size=1,
         evaluation_batch_size=1,
         rounds=600,
-        recommended={
-            ("sgd", client, correction): Rates(0.01, 1.0)
-            for client in ("sgd", "momentum", "adagrad", "adam", "yogi", "rmsprop", "amsgrad", "adabelief")
-            for correction in ("none", "local", "joint")
-        },
+        recommended=RATES,
         weighting="uniform" if weights is None else "examples",
-        counts={"examples": lambda data: w[data.starts]},  # a client is one row
+        counts={"examples": lambda data: w[data.starts]},  # a client has one row: its index
         float64=True,
         hessians=h,
         minima=m,
@@ -86,16 +99,25 @@ def quadratic(
     )
 
 
-def _checked(hessians: Any, minima: Any) -> tuple[np.ndarray, np.ndarray]:
+def _loss(noise: float, params: Array, batch: Batch) -> tuple[Array, Sums]:
+    from_minimum = params - batch["minimum"][0]
+    value = 0.5 * from_minimum @ batch["hessian"][0] @ from_minimum
+    if noise:
+        value = value + noise * jax.random.normal(batch["key"], params.shape, params.dtype) @ params
+    return value, {"loss": (value, jnp.ones_like(value))}
+
+
+def _check_problem(hessians: Sequence[ArrayLike], minima: Sequence[ArrayLike] | None) -> tuple[np.ndarray, np.ndarray]:
+    """The Hessians as matrices (clients, d, d) and the minima (clients, d); a ValueError names what is wrong."""
     if minima is None:
-        raise ValueError("minima are missing: give one minimum a client, e.g. minima=[[2.0, 1.0], [-1.0, -2.0]]")
+        raise ValueError("minima are missing: give one minimum per client, e.g. minima=[[2.0, 1.0], [-1.0, -2.0]]")
     try:
         matrices = [np.diag(h) if np.ndim(h) == 1 else np.asarray(h, np.float64) for h in hessians]
         points = [np.asarray(m, np.float64) for m in minima]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"hessians and minima must be lists of numbers, one entry a client: {error}") from None
+        raise ValueError(f"hessians and minima must be lists of numbers, one entry per client: {error}") from None
     if not matrices or len(matrices) != len(points):
-        raise ValueError(f"{len(matrices)} hessians and {len(points)} minima: there must be one of each a client")
+        raise ValueError(f"{len(matrices)} hessians and {len(points)} minima: give one of each per client")
     for i, (h, m) in enumerate(zip(matrices, points)):
         _check_client(i, np.asarray(h, np.float64), m, points[0].size)
     return np.stack(matrices).astype(np.float64), np.stack(points)
@@ -118,7 +140,7 @@ def _check_client(i: int, h: np.ndarray, m: np.ndarray, dimension: int) -> None:
         raise ValueError(f"client {i}: its Hessian is not positive definite (smallest eigenvalue {smallest:.3g})")
 
 
-def _checked_weights(weights: Sequence[float] | None, clients: int) -> np.ndarray:
+def _normalised_weights(weights: Sequence[float] | None, clients: int) -> np.ndarray:
     if weights is None:
         return np.full(clients, 1.0 / clients)
     w = _vector("weights", weights, clients)

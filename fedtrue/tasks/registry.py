@@ -1,4 +1,4 @@
-"""The tasks by name: the CLI's lists, the error for a wrong name and the docs are made from this table."""
+"""The table of tasks by name: the CLI's lists, the error for a wrong name and the docs come from it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from fedtrue.tasks.task import Task
 
 
 class TaskEntry(NamedTuple):
-    """How to make a task, what it is in one line, and which data sets it looks for (the first found is used)."""
+    """How to build a task, its description in one line, and its data sets (the first that exists is used)."""
 
     factory: Callable[..., Task]
     summary: str
@@ -26,7 +26,7 @@ class TaskEntry(NamedTuple):
 
 
 TASKS: dict[str, TaskEntry] = {
-    "quadratic": TaskEntry(quadratic, "the paper's Fig. 1: a quadratic a client, minimiser known in closed form"),
+    "quadratic": TaskEntry(quadratic, "the paper's Fig. 1: one quadratic per client, minimiser known in closed form"),
     "stackoverflow_words": TaskEntry(
         stackoverflow_words, "the paper's next word: 342,477 users, 10,000 words, an LSTM", ("stackoverflow",)
     ),
@@ -45,6 +45,6 @@ TASKS: dict[str, TaskEntry] = {
         stackexchange, "next word or tags on any Stack Exchange site, users as clients", ("stackexchange",)
     ),
     "descriptions": TaskEntry(descriptions, "tags of Debian's packages, maintainers as clients", ("debian",)),
-    "synthetic_words": TaskEntry(synthetic_words, "a stand-in for stackoverflow_words: its shapes, made-up words"),
-    "synthetic_tags": TaskEntry(synthetic_tags, "a stand-in for stackoverflow_tags: its shapes, made-up words"),
+    "synthetic_words": TaskEntry(synthetic_words, "a stand-in for stackoverflow_words: same shapes, synthetic words"),
+    "synthetic_tags": TaskEntry(synthetic_tags, "a stand-in for stackoverflow_tags: same shapes, synthetic words"),
 }

@@ -1,4 +1,4 @@
-"""Next words or tags on any site of a Stack Exchange data dump, its users as clients."""
+"""Next-word or tag prediction on any site of a Stack Exchange data dump, with its users as clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +20,11 @@ from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task, check_positive
-from fedtrue.tasks.texts import Parts, TextSource, sentences_of, shortfall
+from fedtrue.tasks.texts import SplitFractions, TextSource, describe_shortfall, sentences_of
 
-LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words of a sentence, sentences of a train user: the paper's
+LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words per sentence, sentences per train user, as in the paper
 ALL_SITES = "posts_by_user.json.xz"
-VERSION = 1  # of the conversion: raised when the same file gives other rows
+CONVERSION_VERSION = 1  # increase it when the same file gives other rows
 
 
 @named("task", defaults=False)
@@ -44,12 +44,26 @@ def stackexchange(
     hidden: int = 670,
     projection: int = 96,
 ) -> Task:
-    """`kind="words"`: the next word of each sentence; `kind="tags"`: a question's tags from its first `longest` words.
+    """Posts of a Stack Exchange site: predict the next word of a sentence, or the tags of a question.
 
-    `site` names a file `<site>.Posts.xml` (or .xz, .gz, .bz2, .7z, or the archive's `<site>.stackexchange.com.7z`);
-    `site="all"` is `posts_by_user.json.xz`; `path` is any such file elsewhere. Users are divided into train,
-    `validation` and `test` by a hash of their id and `seed`; the vocabulary is counted on train users only, and smaller
-    than `words` or `tags` where they have no more. The last three options are the word model's.
+    Args:
+        kind: "words" or "tags".
+        site: of the file `<site>.Posts.xml` (or .xz, .gz, .bz2, .7z, or the archive `<site>.stackexchange.com.7z`);
+            "all" is `posts_by_user.json.xz`.
+        path: a file in one of these formats, instead of `site`.
+        words: size of the vocabulary, at most; words are counted on train users only.
+        tags: number of tags, at most, likewise.
+        longest: words of a post that are kept, for `kind="tags"`.
+        validation: fraction of the users to hold out for tuning.
+        test: fraction of the users to test on. A user's split depends on a hash of the user id and `seed`.
+        seed: of the splits.
+        dtype: of matrix products, "float32" or "bfloat16"; by default float32 on CPUs, bfloat16 on accelerators.
+        embedding: width of the word model's embedding.
+        hidden: units of its LSTM.
+        projection: width of the dense layer before its output.
+
+    Returns:
+        The task. Without its data file it raises an error that says how to get it.
     """
     sizes = {"embedding": embedding, "hidden": hidden, "projection": projection}
     kinds = {
@@ -64,10 +78,10 @@ def stackexchange(
         ),
     }
     make = look_up("kind", kinds, kind)
-    parts = Parts(validation, test, seed).check()
+    fractions = SplitFractions(validation, test, seed).check()
     file = Path(path) if path is not None else find("stackexchange", *_file_names(site))
     read = posts_by_user.read if ".json" in file.suffixes else dump.read
-    return make(TextSource("stackexchange", file, read, parts))
+    return make(TextSource("stackexchange", file, read, fractions))
 
 
 def _file_names(site: str) -> list[str]:
@@ -91,12 +105,12 @@ def _words_task(origin: TextSource, words: int, dtype: DTypeLike, sizes: dict[st
     data = cached(
         f"{origin.name}-words",
         [origin.path],
-        VERSION,
-        {"parts": list(origin.parts), "words": words},
+        CONVERSION_VERSION,
+        {"parts": list(origin.fractions), "words": words},
         {"tokens": Fixed((LENGTH + 1,), np.min_scalar_type(end_id(word_ids)))},
         rows,
     )
-    splits: dict[str, Any] = origin.parts.split(data, origin.path.name)
+    splits: dict[str, Any] = origin.fractions.split(data, origin.path.name)
     return next_word_task(
         name=origin.name,
         words=vocabulary,
@@ -105,7 +119,7 @@ def _words_task(origin: TextSource, words: int, dtype: DTypeLike, sizes: dict[st
         rounds=1500,
         recommended=STACKOVERFLOW_WORDS,
         source=f"Stack Exchange dump ({origin.path.name}), {len(data):,} users"
-        + shortfall("words", len(vocabulary), words),
+        + describe_shortfall("words", len(vocabulary), words),
         dtype=dtype,
         **sizes,
     )

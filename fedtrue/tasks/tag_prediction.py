@@ -1,7 +1,7 @@
-"""Predict the tags of a text from its words: loss and recall shared by the tag tasks.
+"""Tag prediction from the words of a text: loss and recall of the tag tasks.
 
-Columns `words` (ids of a text's known words, from 0) and `tags` (ids of its known tags, from 0) are ragged; a batch is
-made dense on the device, so that a client of 1,000 texts is kilobytes and not 40 megabytes.
+The columns `words` (ids of a text's known words, from 0) and `tags` (ids of its known tags, from 0) are ragged. A batch
+is made dense on the device, so a client with 1,000 texts takes kilobytes instead of 40 megabytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,27 +18,28 @@ from fedtrue.data.columns import Schema, Varying
 from fedtrue.models.linear import bag_of_words, word_regression
 from fedtrue.models.losses import binary_cross_entropy
 from fedtrue.models.model import Model
-from fedtrue.tasks.task import Sums, Task
+from fedtrue.tasks.task import Task
+from fedtrue.types import Batch, LossFunction, Params, Sums
 
-GUESSES = 5
+RECALL_AT = 5
 
 
-def tag_loss(model: Model, tags: int) -> Callable[[Any, Any], tuple[Any, Sums]]:
-    """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates presume."""
+def tag_loss(model: Model, tags: int) -> LossFunction:
+    """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates assume."""
 
-    def loss(params: Any, batch: Any) -> tuple[Any, Sums]:
-        total = _summed_loss(model.apply(params, _ids(batch["words"])), _labels(batch, tags), batch["mask"])
+    def loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
+        total = _summed_loss(model.apply(params, _padded_ids(batch["words"])), _labels(batch, tags), batch["mask"])
         return total, {"loss": (total, jnp.sum(batch["mask"]))}
 
     return loss
 
 
-def tag_metrics(model: Model, tags: int) -> Callable[[Any, Any], Sums]:
-    """The loss, and `recall_at_5`: how many of all true tags are among the five likeliest of their text."""
+def tag_metrics(model: Model, tags: int) -> Callable[[Params, Batch], Sums]:
+    """The loss, and `recall_at_5`: the fraction of all true tags that are among the five most likely of their text."""
 
-    def metrics(params: Any, batch: Any) -> Sums:
-        logits, labels = model.apply(params, _ids(batch["words"])), _labels(batch, tags)
-        guessed = jax.lax.top_k(logits, min(GUESSES, tags))[1]
+    def metrics(params: Params, batch: Batch) -> Sums:
+        logits, labels = model.apply(params, _padded_ids(batch["words"])), _labels(batch, tags)
+        guessed = jax.lax.top_k(logits, min(RECALL_AT, tags))[1]
         found = jnp.take_along_axis(labels, guessed, axis=1).sum(axis=1)
         mask = batch["mask"]
         return {
@@ -53,19 +54,20 @@ def _summed_loss(logits: Array, labels: Array, mask: Array) -> Array:
     return jnp.sum(binary_cross_entropy(logits, labels).mean(axis=1) * mask)
 
 
-def _labels(batch: Any, tags: int) -> Array:
+def _labels(batch: Batch, tags: int) -> Array:
     """(batch, tags): 1 where the text has the tag."""
-    return (bag_of_words(_ids(batch["tags"]), tags) > 0).astype(jnp.float32)
+    return (bag_of_words(_padded_ids(batch["tags"]), tags) > 0).astype(jnp.float32)
 
 
-def _ids(column: Any) -> Array:
+def _padded_ids(column: Mapping[str, Array]) -> Array:
+    """The ids of a ragged column, −1 on padding."""
     return jnp.where(column["mask"], column["values"].astype(jnp.int32), -1)
 
 
 def tag_task(
     *, words: Sequence[str], tags: Sequence[str], train: ClientData, dtype: DTypeLike = jnp.float32, **settings: Any
 ) -> Task:
-    """Logistic regression, one against the rest, from bags of words to tags; batches of 100, ten clients a round."""
+    """One-vs-rest logistic regression from bags of words to tags; batches of 100, ten clients per round."""
     model = word_regression(len(words), len(tags), dtype)
     return Task(
         init=model.init,
@@ -82,16 +84,16 @@ def _render(example: Mapping[str, Any], words: Sequence[str], tags: Sequence[str
     return f"{text} [{', '.join(tags[tag] for tag in example['tags'])}]"
 
 
-def index(names: Sequence[str]) -> dict[str, int]:
+def ids_by_name(names: Sequence[str]) -> dict[str, int]:
     """name → id, from 0."""
     return {name: position for position, name in enumerate(names)}
 
 
-def known(names: Iterable[Any], ids: Mapping[Any, int]) -> list[int]:
-    """The ids of the names that have one, in order; the others are dropped."""
+def known_ids(names: Iterable[Any], ids: Mapping[Any, int]) -> list[int]:
+    """The ids of the known names, in order; unknown names are dropped."""
     return [ids[name] for name in names if name in ids]
 
 
-def schema(words: int, tags: int) -> Schema:
-    """The two columns, in the narrowest integers that hold the ids."""
+def tag_schema(words: int, tags: int) -> Schema:
+    """The two columns, with the smallest integer types that fit the ids."""
     return {"words": Varying(np.min_scalar_type(words - 1)), "tags": Varying(np.min_scalar_type(tags - 1))}

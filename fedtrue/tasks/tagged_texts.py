@@ -8,20 +8,20 @@ from jax.typing import DTypeLike
 from fedtrue.data.cache import cached
 from fedtrue.data.columns import Example
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
-from fedtrue.tasks.tag_prediction import index, known, schema, tag_task
+from fedtrue.tasks.tag_prediction import ids_by_name, known_ids, tag_schema, tag_task
 from fedtrue.tasks.task import Task, check_positive
-from fedtrue.tasks.texts import TextSource, Vocabulary, shortfall, words_of
+from fedtrue.tasks.texts import TextSource, Vocabulary, describe_shortfall, words_of
 
-EXAMPLES_PER_CLIENT = 1000  # kept of a train client, its first, as the paper does
-VERSION = 1  # of the conversion: raised when the same file gives other rows
+EXAMPLES_PER_CLIENT = 1000  # the first ones of each train client are kept, as in the paper
+CONVERSION_VERSION = 1  # increase it when the same file gives other rows
 
 
 def tagged_text_task(
     origin: TextSource, *, words: int, tags: int, longest: int, dtype: DTypeLike, described_as: str
 ) -> Task:
-    """The paper's tag model on the texts that have a known tag; rates recommended are those it found on Stack Overflow.
+    """The paper's tag model on texts with a known tag; the recommended rates are the paper's for Stack Overflow.
 
-    `longest` words of a text are kept: one endless text would widen every batch.
+    The first `longest` words of a text are kept: a single very long text would widen every batch.
     """
     check_positive(words=words, tags=tags, longest=longest)
     vocabulary = origin.vocabulary(words, tags)
@@ -30,13 +30,14 @@ def tagged_text_task(
     data = cached(
         f"{origin.name}-tags",
         [origin.path],
-        VERSION,
-        {"parts": list(origin.parts), "words": words, "tags": tags, "longest": longest},
-        schema(len(vocabulary.words), len(vocabulary.tags)),
+        CONVERSION_VERSION,
+        {"parts": list(origin.fractions), "words": words, "tags": tags, "longest": longest},
+        tag_schema(len(vocabulary.words), len(vocabulary.tags)),
         lambda: _texts(origin, vocabulary, longest),
     )
-    splits: dict[str, Any] = origin.parts.split(data, origin.path.name)
-    short = shortfall("words", len(vocabulary.words), words) + shortfall("tags", len(vocabulary.tags), tags)
+    splits: dict[str, Any] = origin.fractions.split(data, origin.path.name)
+    found = (("words", len(vocabulary.words), words), ("tags", len(vocabulary.tags), tags))
+    shortfall = "".join(describe_shortfall(*counts) for counts in found)
     return tag_task(
         name=origin.name,
         words=vocabulary.words,
@@ -45,14 +46,14 @@ def tagged_text_task(
         **splits,
         rounds=1500,
         recommended=STACKOVERFLOW_TAGS,
-        source=f"{described_as} ({origin.path.name}), {len(data):,} clients with tagged texts{short}",
+        source=f"{described_as} ({origin.path.name}), {len(data):,} clients with tagged texts{shortfall}",
         dtype=dtype,
     )
 
 
 def _texts(origin: TextSource, vocabulary: Vocabulary, longest: int) -> Iterator[Example]:
-    word_ids, tag_ids = index(vocabulary.words), index(vocabulary.tags)
+    word_ids, tag_ids = ids_by_name(vocabulary.words), ids_by_name(vocabulary.tags)
     for client, text in origin.read(origin.path):
-        if tags := known(text["tags"], tag_ids):
+        if tags := known_ids(text["tags"], tag_ids):
             words = words_of(f"{text['title']} {text['text']}")[:longest]
-            yield client, {"words": known(words, word_ids), "tags": tags}
+            yield client, {"words": known_ids(words, word_ids), "tags": tags}

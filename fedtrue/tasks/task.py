@@ -11,9 +11,9 @@ import numpy as np
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
 from fedtrue.precision import float64
-from fedtrue.tasks.metric import Metric, declarations, undeclared
+from fedtrue.tasks.metric import Metric, declared_metrics, first_undeclared
+from fedtrue.types import Array, Batch, LossFunction, Params, Sums
 
-Sums = dict[str, tuple[Any, Any]]  # name → (total, count): sums, never means, so that they add up
 Count = Callable[[ClientData], np.ndarray]  # data → one number per client
 
 COUNTS: Mapping[str, Count] = {
@@ -23,46 +23,58 @@ COUNTS: Mapping[str, Count] = {
 
 
 class Rates(NamedTuple):
-    """Hyper-parameters someone found best, as numbers (the paper prints their logarithms)."""
+    """The best learning rates that were found for a method on a task (the paper prints their logarithms)."""
 
     client: float
     server: float
-    server_epsilon: float | None = None
+    server_epsilon: float | None = None  # ε of an adaptive server optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be learnt, from whom, and how well.
+    """A learning problem: data of many clients, model, loss, metrics and default settings.
 
-    A batch is a dict of the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own randomness).
+    `ft.tasks` has the published tasks; `ft.tasks.from_arrays` makes a task from your own arrays. A batch is a dict of
+    the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own random key).
     """
 
     name: str
-    init: Callable[[Any], Any]  # key → params
-    loss: Callable[[Any, Any], tuple[Any, Sums]]  # (params, batch) → (scalar to minimise, sums to record)
-    metrics: Callable[[Any, Any], Sums]  # (params, batch) → sums
-    metric_kinds: Mapping[str, Metric] = field(default_factory=dict)  # of names other than loss, accuracy, recall …
+    init: Callable[[Array], Params]  # random key → initial weights
+    loss: LossFunction  # (params, batch) → (scalar to minimise, sums to record)
+    metrics: Callable[[Params, Batch], Sums]  # (params, batch) → sums
+    metric_kinds: Mapping[str, Metric] = field(default_factory=dict)  # for names other than loss, accuracy, recall …
     train: ClientData
     validation: ClientData | None = None
     test: ClientData | None = None
     batch_size: int
     evaluation_batch_size: int = 256
-    evaluation_limit: int | None = None  # examples of a split that are looked at; None: all
-    cohort: int | None = None  # clients a round; None: all
+    evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
+    cohort: int | None = None  # clients per round; None: all
     local_epochs: int = 1
-    shuffle: bool = True  # False: every epoch in the order the examples are stored
-    weighting: str = "examples"
-    counts: Mapping[str, Count] = field(default_factory=dict)  # weightings besides, or in place of, those of COUNTS
+    shuffle: bool = True  # False: every epoch in the stored order
+    weighting: str = "examples"  # what a client's weight in the objective is proportional to
+    counts: Mapping[str, Count] = field(default_factory=dict)  # more weightings, or replacements of those in COUNTS
     rounds: int = 1500
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
-    float64: bool = False
-    source: str = ""  # one line: which data this is
-    render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example, as text or as a picture
-    spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: made by hand
+    float64: bool = False  # compute in float64
+    source: str = ""  # one line that names the data
+    render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
+    spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:
-        """One weight per train client, counted once per task; None: as the task's objective weighs them."""
+        """The weight of every train client.
+
+        Args:
+            weighting: "examples", "uniform" or a key of `counts`; by default the task's own.
+
+        Returns:
+            One number per client, not normalised; computed once per task.
+
+        >>> import fedtrue as ft
+        >>> ft.tasks.quadratic(weights=[1.0, 3.0]).client_weights().tolist()
+        [0.25, 0.75]
+        """
         weighting, counts = weighting or self.weighting, {**COUNTS, **self.counts}
         if weighting not in counts:
             *others, last = map(repr, counts)
@@ -73,7 +85,18 @@ class Task:
         return self._counted[weighting]
 
     def steps_of_clients(self, local_steps: int | Sequence[int] | None = None) -> np.ndarray:
-        """Local steps a train client: as given (one number, or one each), else `local_epochs` passes over its data."""
+        """The number of local steps of every train client in one round.
+
+        Args:
+            local_steps: one number for all clients, or one per client; by default `local_epochs` passes over the data.
+
+        Returns:
+            One integer per client.
+
+        >>> import fedtrue as ft
+        >>> ft.tasks.quadratic().steps_of_clients([2, 30]).tolist()
+        [2, 30]
+        """
         sizes = np.asarray(self.train.sizes)
         if local_steps is None:
             return steps_per_epoch(sizes, self.batch_size) * self.local_epochs
@@ -82,28 +105,28 @@ class Task:
             steps = np.full(len(sizes), local_steps)
         if steps.shape != sizes.shape:
             raise ValueError(
-                f"local_steps has {steps.size} entries for {len(sizes)} clients: give one number, or one each"
+                f"local_steps has {steps.size} entries for {len(sizes)} clients: give one number, or one per client"
             )
         if not np.issubdtype(steps.dtype, np.integer) or (steps < 1).any():
             raise ValueError(f"local_steps must be whole numbers at least 1, not {local_steps!r}")
         return steps
 
     def multipliers_of_clients(self, rate_multipliers: Sequence[float] | None = None) -> np.ndarray:
-        """γ_i of every train client: as given, else 1."""
+        """γ_i of every train client, which multiplies its learning rate: one per client if given, else 1."""
         clients = len(self.train)
         if rate_multipliers is None:
             return np.ones(clients)
         gamma = np.asarray(rate_multipliers, np.float64)
         if gamma.shape != (clients,):
-            raise ValueError(f"rate_multipliers has {gamma.size} entries for {clients} clients: give one each")
+            raise ValueError(f"rate_multipliers has {gamma.size} entries for {clients} clients: give one per client")
         if not (np.isfinite(gamma).all() and (gamma > 0).all()):
             raise ValueError(f"rate_multipliers must be finite and above 0, not {list(rate_multipliers)}")
         return gamma
 
 
 def check_metrics(task: Task) -> None:
-    """Refuses a metric of which nobody said whether higher is better; its functions are traced and not run."""
-    if name := undeclared(_metric_names(task), task.metric_kinds):
+    """Raise a ValueError for a metric without a direction (higher or lower is better). Traces the task only."""
+    if name := first_undeclared(_metric_names(task), task.metric_kinds):
         raise ValueError(
             f"task {task.name!r} does not say whether a higher {name!r} is better: add higher_is_better=({name!r},) or "
             f"lower_is_better=({name!r},) to from_arrays, or metric_kinds={{{name!r}: Metric(…)}} to Task"
@@ -111,7 +134,7 @@ def check_metrics(task: Task) -> None:
 
 
 def _metric_names(task: Task) -> list[str]:
-    """Of what training and evaluation record."""
+    """The names of all metrics that training and evaluation record."""
     data = task.train
     with float64(task.float64):
         key = jax.random.key(0)
@@ -120,45 +143,50 @@ def _metric_names(task: Task) -> list[str]:
         return [*jax.eval_shape(task.metrics, params, batch), *jax.eval_shape(task.loss, params, batch)[1]]
 
 
-def split_validation_within(train: ClientData, part: float) -> tuple[ClientData, ClientData | None]:
-    """(train, validation): the last `part` of every client's examples; 0 keeps all for training."""
-    _check_part("validation", part)
-    return train.split_within(1 - part) if part else (train, None)
+def split_validation_within(train: ClientData, fraction: float) -> tuple[ClientData, ClientData | None]:
+    """(train, validation): hold out the last `fraction` of every client's examples; 0 holds out none."""
+    _check_fraction("validation", fraction)
+    return train.split_within(1 - fraction) if fraction else (train, None)
 
 
-def split_validation_clients(train: ClientData, part: float, seed: int = 0) -> tuple[ClientData, ClientData | None]:
-    """(train, validation): `part` of the clients, drawn by `seed`; 0 keeps all for training."""
-    _check_part("validation", part)
-    if not part:
+def split_validation_clients(train: ClientData, fraction: float, seed: int = 0) -> tuple[ClientData, ClientData | None]:
+    """(train, validation): hold out a random `fraction` of the clients; 0 holds out none."""
+    _check_fraction("validation", fraction)
+    if not fraction:
         return train, None
-    validation, rest = train.split_clients(part, seed)
-    return rest, validation
+    validation, remaining = train.split_clients(fraction, seed)
+    return remaining, validation
 
 
 def check_positive(**settings: int) -> None:
-    """A ValueError for the first setting below 1."""
+    """Raise a ValueError for the first setting below 1."""
     for name, value in settings.items():
         if value < 1:
             raise ValueError(f"{name} is {value}: choose at least 1")
 
 
-def _check_part(name: str, part: float) -> None:
-    if not 0 <= part < 1:
-        raise ValueError(f"{name} is {part}: choose a part of at least 0 and below 1")
+def _check_fraction(name: str, fraction: float) -> None:
+    if not 0 <= fraction < 1:
+        raise ValueError(f"{name} is {fraction}: choose a fraction of at least 0 and below 1")
 
 
-def masked_mean(per_example: Any, mask: Any) -> tuple[Any, tuple[Any, Any]]:
-    """Mean over the real examples of a batch, and the (total, count) it came from."""
+def masked_mean(per_example: Array, mask: Array) -> tuple[Array, tuple[Array, Array]]:
+    """The mean over the examples of a batch without its padding, and the (total, count) it is computed from.
+
+    >>> mean, (total, count) = masked_mean(jnp.array([1.0, 3.0, 9.0]), jnp.array([1.0, 1.0, 0.0]))
+    >>> float(mean), float(total), float(count)
+    (2.0, 4.0, 2.0)
+    """
     total, count = jnp.sum(per_example * mask), jnp.sum(mask)
     return total / jnp.maximum(count, 1), (total, count)
 
 
 def from_arrays(
     clients: Sequence[Mapping[str, Any]],
-    init: Callable[[Any], Any],
-    loss: Callable[[Any, Any], Any],
+    init: Callable[[Array], Params],
+    loss: Callable[[Params, Batch], Array],
     *,
-    metrics: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+    metrics: Callable[[Params, Batch], Mapping[str, Array]] | None = None,
     higher_is_better: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
     percent: Sequence[str] = (),
@@ -167,34 +195,41 @@ def from_arrays(
     batch_size: int = 32,
     **settings: Any,
 ) -> Task:
-    """A task from plain arrays: one dict of arrays a client, and a loss of ONE example, `loss(params, example)`.
+    """A task from plain arrays and the loss of one example.
 
-    `metrics(params, example)` returns {name: number}, also for one example; batching and masking are done here. Name
-    the metrics in `higher_is_better` or `lower_is_better`, and those that are shares of 1 in `percent` too; `loss` and
-    names that begin with accuracy, recall or precision are known.
+    Args:
+        clients: for each client a dict of arrays; the leading axis counts examples.
+        init: random key → initial weights, any tree of arrays.
+        loss: `loss(params, example)` of ONE example, a dict of array rows. Batching and masking are done here.
+        metrics: `metrics(params, example)` → {name: number}, also of one example.
+        higher_is_better: names of metrics to maximise. Names that start with accuracy, recall or precision are known.
+        lower_is_better: names of metrics to minimise. `loss` is known.
+        percent: those metrics that are fractions of 1, shown as percentages.
+        test: clients to evaluate on, like `clients`.
+        name: of the task, in records and reports.
+        batch_size: examples per local step.
+        **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `rounds`.
+
+    Returns:
+        A task for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> task = ft.tasks.from_arrays(
+    ...     clients=[{"x": np.array([1.0, 2.0])}, {"x": np.array([6.0])}],
+    ...     init=lambda key: jnp.zeros(()),
+    ...     loss=lambda params, example: (params - example["x"]) ** 2,
+    ... )
+    >>> result = ft.train(task, ft.fedopt(ft.client.sgd(0.1), correction="none"), rounds=100)
+    >>> f"{result.params:.2f}"  # the mean of all examples
+    '3.00'
     """
-
-    def example_metrics(params: Any, example: Any) -> dict[str, Any]:
-        return {"loss": loss(params, example), **(metrics(params, example) if metrics else {})}
-
-    def examples_of(batch: Any) -> dict[str, Any]:
-        return {column: value for column, value in batch.items() if column not in ("mask", "key")}
-
-    def batch_loss(params: Any, batch: Any) -> tuple[Any, Sums]:
-        per_example = jax.vmap(loss, (None, 0))(params, examples_of(batch))
-        mean, sums = masked_mean(per_example, batch["mask"])
-        return mean, {"loss": sums}
-
-    def batch_metrics(params: Any, batch: Any) -> Sums:
-        values = jax.vmap(example_metrics, (None, 0))(params, examples_of(batch))
-        return {key: masked_mean(value, batch["mask"])[1] for key, value in values.items()}
-
+    batch_loss, batch_metrics = _batched(loss, metrics)
     task = Task(
         name=name,
         init=init,
         loss=batch_loss,
         metrics=batch_metrics,
-        metric_kinds=declarations(higher_is_better, lower_is_better, percent),
+        metric_kinds=declared_metrics(higher_is_better, lower_is_better, percent),
         train=ClientData.from_clients(clients),
         test=ClientData.from_clients(test) if test is not None else None,
         batch_size=batch_size,
@@ -203,3 +238,26 @@ def from_arrays(
     if metrics:
         check_metrics(task)
     return task
+
+
+def _batched(
+    loss: Callable[[Params, Batch], Array], metrics: Callable[[Params, Batch], Mapping[str, Array]] | None
+) -> tuple[LossFunction, Callable[[Params, Batch], Sums]]:
+    """The loss and metrics of a batch, from those of one example."""
+
+    def example_metrics(params: Params, example: Batch) -> dict[str, Array]:
+        return {"loss": loss(params, example), **(metrics(params, example) if metrics else {})}
+
+    def examples_of(batch: Batch) -> dict[str, Any]:
+        return {column: value for column, value in batch.items() if column not in ("mask", "key")}
+
+    def batch_loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
+        per_example = jax.vmap(loss, (None, 0))(params, examples_of(batch))
+        mean, sums = masked_mean(per_example, batch["mask"])
+        return mean, {"loss": sums}
+
+    def batch_metrics(params: Params, batch: Batch) -> Sums:
+        values = jax.vmap(example_metrics, (None, 0))(params, examples_of(batch))
+        return {key: masked_mean(value, batch["mask"])[1] for key, value in values.items()}
+
+    return batch_loss, batch_metrics

@@ -1,4 +1,4 @@
-"""Texts of many users, as the tasks on posts and descriptions take them: words, sentences, vocabularies, splits."""
+"""Words, sentences, vocabularies and splits of texts by many users, for the tasks on posts and descriptions."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from fedtrue.data.client_data import ClientData
 
 _WORD = re.compile(r"\w+(?:['’+#.-]\w+)*[+#]*")  # don't  state-of-the-art  1.5  c++  c#
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-VOCABULARY_VERSION = 1  # raised when the same file gives another vocabulary
+VOCABULARY_VERSION = 1  # increase it when the same file gives another vocabulary
 
 Texts = Iterable[tuple[str, dict[str, Any]]]  # (client, {title, text, tags})
 
@@ -30,43 +30,48 @@ def words_of(text: str) -> list[str]:
 
 
 def sentences_of(example: dict[str, Any]) -> Iterator[list[str]]:
-    """The words of the title and of each sentence of the text; those without a word are left out."""
+    """The words of the title and of each sentence of the text; sentences without a word are skipped."""
     for sentence in [example["title"], *_SENTENCE_END.split(example["text"])]:
         if words := words_of(sentence):
             yield words
 
 
-class Parts(NamedTuple):
-    """How clients are divided, by a hash of their name: the same on every machine and for every other client."""
+class SplitFractions(NamedTuple):
+    """The split of clients by a hash of their id: the same on every machine, and independent of the other clients."""
 
     validation: float
     test: float
     seed: int
 
-    def check(self) -> "Parts":
+    def check(self) -> "SplitFractions":
+        """Returns itself; fractions that leave no data for training or testing raise a ValueError."""
         if min(self.validation, self.test) < 0 or self.validation + self.test >= 1 or not self.test:
             raise ValueError(
-                f"validation={self.validation} and test={self.test}: choose parts of at least 0, test above 0, "
-                "together below 1"
+                f"validation={self.validation} and test={self.test}: choose fractions of at least 0, test above 0, "
+                "with a sum below 1"
             )
         return self
 
     def split_of(self, client: str) -> str:
+        """The split of a client: "train", "validation" or "test"."""
         digest = hashlib.sha256(f"{self.seed}:{client}".encode()).digest()
-        lot = int.from_bytes(digest[:8], "big") / 2**64
-        return "test" if lot < self.test else "validation" if lot < self.test + self.validation else "train"
+        uniform = int.from_bytes(digest[:8], "big") / 2**64
+        return "test" if uniform < self.test else "validation" if uniform < self.test + self.validation else "train"
 
-    def split(self, data: ClientData, place: str) -> dict[str, Any]:
-        """{train, validation, test}: ClientData, or None where no part is asked for; one left empty is an error."""
+    def split(self, data: ClientData, file_name: str) -> dict[str, Any]:
+        """{train, validation, test}: ClientData, or None if the fraction is 0; an empty split raises a ValueError."""
         names = np.array([self.split_of(client) for client in data.client_ids])
-        wanted = {"train": 1.0, "validation": self.validation, "test": self.test}
-        for split, part in wanted.items():
-            if part and not (names == split).any():
+        fractions = {"train": 1.0, "validation": self.validation, "test": self.test}
+        for split, fraction in fractions.items():
+            if fraction and not (names == split).any():
                 raise ValueError(
-                    f"{place} has {len(data)} clients, none of which falls into {split} ({part:g}): "
-                    "choose a larger part, another seed or more data"
+                    f"{file_name} has {len(data)} clients, none of them in {split} (fraction {fraction:g}): "
+                    "choose a larger fraction, another seed or more data"
                 )
-        return {split: data.subset(np.flatnonzero(names == split)) if part else None for split, part in wanted.items()}
+        return {
+            split: data.subset(np.flatnonzero(names == split)) if fraction else None
+            for split, fraction in fractions.items()
+        }
 
 
 class Vocabulary(NamedTuple):
@@ -77,19 +82,19 @@ class Vocabulary(NamedTuple):
 
 
 class TextSource(NamedTuple):
-    """A file of texts, how it is read, and how its clients are divided."""
+    """A file of texts, how to read it, and how to split its clients."""
 
     name: str  # of the task
     path: Path
     read: Callable[[Path], Texts]
-    parts: Parts
+    fractions: SplitFractions
 
     def vocabulary(self, words: int, tags: int = 0) -> Vocabulary:
-        """At most `words` and `tags` of them, counted once and kept beside the converted data.
+        """The most frequent `words` and `tags`, counted once and cached with the converted data.
 
-        Equally frequent ones stand in the order of the alphabet.
+        Ties are sorted alphabetically.
         """
-        key = {"version": VOCABULARY_VERSION, "parts": list(self.parts), "words": words, "tags": tags}
+        key = {"version": VOCABULARY_VERSION, "parts": list(self.fractions), "words": words, "tags": tags}
         folder = cached_folder(
             f"{self.name}-vocabulary", [self.path], key, lambda folder: self._count(folder, words, tags)
         )
@@ -100,7 +105,7 @@ class TextSource(NamedTuple):
         word_counts: Counter[str] = Counter()
         tag_counts: Counter[str] = Counter()
         for client, example in self.read(self.path):
-            if self.parts.split_of(client) == "train":
+            if self.fractions.split_of(client) == "train":
                 word_counts.update(words_of(f"{example['title']} {example['text']}"))
                 tag_counts.update(example["tags"])
         found = {"words": _most_frequent(word_counts, words), "tags": _most_frequent(tag_counts, tags)}
@@ -112,6 +117,10 @@ def _most_frequent(counts: Counter[str], size: int) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))[:size]
 
 
-def shortfall(kind: str, have: int, asked: int) -> str:
-    """', only 312 of the 500 tags asked for' when there are fewer, else ''."""
-    return f", only {have:,} of the {asked:,} {kind} asked for" if have < asked else ""
+def describe_shortfall(kind: str, found: int, requested: int) -> str:
+    """For `Task.source`: how many were found, if fewer than requested, else ''.
+
+    >>> describe_shortfall("tags", found=312, requested=500)
+    ', only 312 of the 500 requested tags'
+    """
+    return f", only {found:,} of the {requested:,} requested {kind}" if found < requested else ""

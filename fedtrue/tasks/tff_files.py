@@ -1,4 +1,4 @@
-"""One split of a TFF data set, whichever of its two published formats is there."""
+"""One split of a TFF data set, from either of its two published formats."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,27 +13,27 @@ Example = tuple[str, dict[str, Any]]  # (client id, {feature: value})
 
 
 class Split(NamedTuple):
-    """The file that holds the split, and `read(features)`, its examples."""
+    """The file of the split, and `read(features)`, which yields its examples."""
 
     path: Path
     read: Callable[[Sequence[str]], Iterator[Example]]
 
 
 def file_names(data_set: str, hdf5_name: str) -> tuple[str, ...]:
-    """Where a split may be, the preferred first: its HDF5 file, or all splits in one SQLite file, plain or packed."""
+    """The files that may contain a split, in order: its HDF5 file, the SQLite file of all splits, plain or packed."""
     return hdf5_name, f"{data_set}.sqlite", f"{data_set}.sqlite.lzma"
 
 
 def find_split(data_set: str, split: str, hdf5_name: str) -> Split:
-    """MissingData when no file holds the split."""
+    """The file of a split and its reader; raises MissingData if no file exists."""
     path = find(data_set, *file_names(data_set, hdf5_name))
     if path.name == hdf5_name:
         return Split(path, partial(tff_hdf5.read, path))
     return Split(path, partial(tff_sqlite.read, path, split))
 
 
-def first_of_each(examples: Iterable[Example], examples_per_client: int | None) -> Iterator[Example]:
-    """At most the first `examples_per_client` examples of each client; None: all."""
+def first_examples(examples: Iterable[Example], examples_per_client: int | None) -> Iterator[Example]:
+    """At most the first `examples_per_client` examples of each client; None means all."""
     seen: Counter[str] = Counter()
     for client, example in examples:
         seen[client] += 1

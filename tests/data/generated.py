@@ -32,7 +32,7 @@ def delimited(field: int, payload: bytes) -> bytes:
 
 
 def encode_feature(values: Sequence | bytes, packed: bool = True) -> bytes:
-    """The message `Feature` of strings, floats or integers, told apart by the first value."""
+    """The message `Feature` of strings, floats or integers; the first value decides which."""
     values = [values] if isinstance(values, bytes) else list(values)
     if values and isinstance(values[0], bytes):
         return delimited(1, b"".join(delimited(1, value) for value in values))
@@ -81,7 +81,7 @@ def pack_lzma(path: Path, layout: int = lzma.FORMAT_ALONE) -> Path:
 
 
 def write_hdf5(path: Path, clients: Mapping[str, Mapping[str, Sequence]]) -> Path:
-    """`examples/<client>/<feature>`; strings as TFF stores them, in variable length."""
+    """`examples/<client>/<feature>`; strings as TFF stores them, with variable length."""
     with h5py.File(path, "w") as file:
         for client, features in clients.items():
             for name, values in features.items():

@@ -1,4 +1,4 @@
-"""Small files in exactly the published layouts, and the ways to damage them; shared by the tests of the sources."""
+"""Small files in the published layouts, and functions that damage them; shared by the tests of the readers."""
 
 import bz2
 import gzip
@@ -21,31 +21,31 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def real_file(*parts: str) -> Path:
-    """A file below FEDTRUE_DATA; the test is skipped where it is not there."""
+    """A file below FEDTRUE_DATA; the test is skipped if it does not exist."""
     root = os.environ.get("FEDTRUE_DATA")
     if not root:
-        pytest.skip("FEDTRUE_DATA is not set: real files are not tested")
+        pytest.skip("FEDTRUE_DATA is not set: tests on real files are skipped")
     path = Path(root).joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip(f"{path} does not exist")
     return path
 
 
 def write(path: Path, content: bytes) -> Path:
-    """The file with its bytes compressed as its suffix says."""
+    """Write a file, compressed according to its suffix."""
     path.write_bytes(COMPRESSIONS.get(path.suffix, bytes)(content))
     return path
 
 
 def truncate(path: Path, kept: float = 0.6) -> Path:
-    """The file cut off, as an interrupted copy leaves it."""
+    """Truncate the file, as an interrupted copy does."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
     return path
 
 
 def overwrite(path: Path, at: float = 0.5, junk: bytes = b"\xff\x00\xff\x00\xff\x00") -> Path:
-    """The file with some bytes in the middle replaced."""
+    """Replace some bytes in the middle of the file."""
     content = bytearray(path.read_bytes())
     start = int(len(content) * at)
     content[start : start + len(junk)] = junk

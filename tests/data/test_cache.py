@@ -33,7 +33,7 @@ def source(tmp_path):
 
 
 def numbered(clients):
-    """One example for every entry of `clients`, in that order; example n holds (n, n + 1) and n % 4 words."""
+    """One example per entry of `clients`, in that order; example n has x = (n, n + 1) and n % 4 words."""
     return [(client, {"x": [n, n + 1], "words": np.full(n % 4, n)}) for n, client in enumerate(clients)]
 
 
@@ -49,7 +49,7 @@ def contents(data):
 
 
 def grouped(examples):
-    """The pseudocode of a conversion: clients by name, each with its examples in the order they came."""
+    """A simple model of the conversion: clients sorted by name, each with its examples in the order of the source."""
     groups: dict[str, list] = {}
     for client, example in examples:
         groups.setdefault(client, []).append((list(example["x"]), example["words"].tolist()))
@@ -62,7 +62,7 @@ def grouped(examples):
     st.integers(1, 9),
     st.integers(1, 64),
 )
-def test_a_conversion_groups_by_client_and_keeps_the_order_whatever_the_chunks(clients, chunk_rows, chunk_bytes):
+def test_a_conversion_groups_by_client_and_keeps_the_order_for_any_chunk_size(clients, chunk_rows, chunk_bytes):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -79,7 +79,7 @@ def test_a_conversion_groups_by_client_and_keeps_the_order_whatever_the_chunks(c
 
 @pytest.mark.parametrize("clients", ["aabbb", "abcabca"])
 @pytest.mark.parametrize("size", [1, 3, 99])
-def test_chunks_convert_as_their_examples_do(source, clients, size):
+def test_chunks_give_the_same_data_as_their_examples(source, clients, size):
     examples = numbered(clients)
     chunks = [
         columns.Chunk([client for client, _ in batch], {name: [row[name] for _, row in batch] for name in SCHEMA})
@@ -90,14 +90,17 @@ def test_chunks_convert_as_their_examples_do(source, clients, size):
 
 @pytest.mark.parametrize(
     "values, message",
-    [({"x": [[1, 2]]}, "a chunk has no 'words'"), ({"x": [[1, 2]], "words": []}, "0 rows of 'words' for 1 examples")],
+    [
+        ({"x": [[1, 2]]}, "a chunk has no column 'words'"),
+        ({"x": [[1, 2]], "words": []}, "0 rows of 'words' for 1 examples"),
+    ],
 )
-def test_a_chunk_that_lacks_values_is_refused(source, values, message):
+def test_a_chunk_with_missing_values_is_refused(source, values, message):
     with pytest.raises(ValueError, match=message):
         convert(source, [columns.Chunk(["a"], values)])
 
 
-def test_the_second_call_opens_and_does_not_convert(source):
+def test_the_second_call_opens_the_data_without_converting(source):
     first = convert(source, numbered("abab"))
     second = cached("numbers", [source], 1, {}, SCHEMA, lambda: pytest.fail("converted twice"))
     assert contents(first) == contents(second)
@@ -111,8 +114,8 @@ def test_another_version_setting_or_name_is_another_cache(source, change):
     assert contents(convert(source, numbered("bb"), **change)) == grouped(numbered("bb"))
 
 
-def test_a_source_that_changed_is_never_answered_from_the_old_cache(source):
-    """Not even when name, size and time of change are the same."""
+def test_a_changed_source_is_converted_again(source):
+    """Even if its name, size and modification time are the same."""
     convert(source, numbered("a"))
     before = source.stat()
     source.write_bytes(b"other")
@@ -123,7 +126,7 @@ def test_a_source_that_changed_is_never_answered_from_the_old_cache(source):
 
 @given(st.integers(1, 400), st.data())
 @settings(deadline=None)
-def test_every_byte_of_a_small_source_counts(size, draw):
+def test_every_byte_of_a_small_source_changes_its_identity(size, draw):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -138,14 +141,14 @@ def test_every_byte_of_a_small_source_counts(size, draw):
         assert cache.source_identity(path)["sample_sha256"] != blank
 
 
-def test_the_same_source_in_another_place_is_the_same(source, tmp_path):
+def test_a_source_moved_to_another_folder_is_not_converted_again(source, tmp_path):
     convert(source, numbered("ab"))
     (tmp_path / "elsewhere").mkdir()
     moved = source.rename(tmp_path / "elsewhere" / source.name)
     cached("numbers", [moved], 1, {}, SCHEMA, lambda: pytest.fail("converted twice"))
 
 
-def test_the_folder_says_what_it_was_made_from(source, root):
+def test_the_folder_records_what_it_was_made_from(source, root):
     convert(source, numbered("aab"), settings={"length": 21})
     (folder,) = root.glob("numbers-*")
     meta = json.loads((folder / "meta.json").read_text())
@@ -154,11 +157,11 @@ def test_the_folder_says_what_it_was_made_from(source, root):
     assert meta["columns"]["x"] == {"dtype": "<u2", "shape": [2]}
 
 
-@pytest.mark.parametrize("damage", ["shorten", "remove", "spoil meta"])
+@pytest.mark.parametrize("damage", ["truncate", "remove", "damage meta"])
 def test_a_damaged_folder_is_built_again(source, root, damage):
     convert(source, numbered("aba"))
     (folder,) = root.glob("numbers-*")
-    if damage == "shorten":
+    if damage == "truncate":
         os.truncate(folder / "x.npy", (folder / "x.npy").stat().st_size - 1)
     elif damage == "remove":
         (folder / "words.splits.npy").unlink()
@@ -181,18 +184,18 @@ def test_a_conversion_that_fails_leaves_nothing_behind(source, root):
 
 def test_progress_counts_the_examples(source, monkeypatch):
     monkeypatch.setattr(columns, "CHUNK_EXAMPLES", 2)
-    heard = []
-    convert(source, numbered("abcde"), progress=heard.append)
-    assert heard == [2, 4, 5]
+    reported = []
+    convert(source, numbered("abcde"), progress=reported.append)
+    assert reported == [2, 4, 5]
 
 
 @pytest.mark.parametrize(
     "examples, message",
     [
-        ([], "holds no examples"),
-        ([("a", {"x": [1, 2]})], "client 'a' has no 'words'"),
+        ([], "has no examples"),
+        ([("a", {"x": [1, 2]})], "client 'a' has no column 'words'"),
         ([("a", {"x": [1, 2, 3], "words": []})], r"'x' has an example of shape \(3,\), not \(2,\)"),
-        ([("a", {"x": [1, 2], "words": [1]}), ("a", {"x": [1], "words": [1]})], "'x' has examples of different shape"),
+        ([("a", {"x": [1, 2], "words": [1]}), ("a", {"x": [1], "words": [1]})], "'x' has examples of different shapes"),
         ([("a", {"x": [1, 70_000], "words": [1]})], "'x' has a value that uint16 cannot hold"),
         ([("a", {"x": [1, -1], "words": [1]})], "'x' has a value that uint16 cannot hold"),
         ([("a", {"x": [1, 2], "words": [[1]]})], "'words' has an example that is not a 1-d row"),
@@ -204,8 +207,8 @@ def test_examples_that_do_not_fit_the_schema_are_refused_by_column(source, root,
     assert not list(root.glob("numbers-*"))
 
 
-def test_a_column_that_could_not_be_a_file_is_refused(source):
-    with pytest.raises(ValueError, match=r"column name '\.\./x' is not a plain word"):
+def test_a_column_name_that_cannot_be_a_file_name_is_refused(source):
+    with pytest.raises(ValueError, match=r"column name '\.\./x' is not an identifier"):
         cached("numbers", [source], 1, {}, {"../x": Fixed((), np.int8)}, list)
 
 
@@ -224,24 +227,24 @@ def test_a_full_disk_names_the_cure(source, root):
     assert not list(root.glob("numbers-*"))
 
 
-def test_the_cache_is_where_the_environment_says_else_in_the_users_folder(monkeypatch, root):
+def test_the_cache_is_in_the_folder_of_the_environment_variable_else_in_the_users(monkeypatch, root):
     assert cache.cache_root() == root
     monkeypatch.delenv("FEDTRUE_CACHE")
     assert "fedtrue" in cache.cache_root().parts
     assert cache.cache_root().is_relative_to(Path.home())
 
 
-def test_opening_as_many_clients_as_stack_overflow_holds_only_their_offsets(tmp_path):
+def test_opening_as_many_clients_as_stack_overflow_has_reads_only_their_offsets(tmp_path):
     clients = 342_477
     names = [f"{n:08d}" for n in range(clients)]
     row, words = np.zeros(2, np.uint16), np.zeros(1, np.int32)
     columns.write(tmp_path, SCHEMA, ((name, {"x": row, "words": words}) for name in names), None)
     tracemalloc.start()
     data = columns.open_columns(tmp_path, SCHEMA)
-    held_bytes = tracemalloc.get_traced_memory()[1]
+    memory_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(data) == clients
-    assert held_bytes < 2 * 8 * clients + 1_000_000  # starts and sizes, int64 each; all else is mapped
+    assert memory_bytes < 2 * 8 * clients + 1_000_000  # starts and sizes, int64 each; everything else is mapped
     mapped = [data.columns["x"], data.columns["words"].values, data.columns["words"].splits, data.client_ids.utf8]
     assert all(isinstance(array, np.memmap) for array in [*mapped, data.client_ids.starts, data.client_ids.stops])
     assert data.client_ids[clients - 1] == "00342476"
@@ -281,7 +284,7 @@ def wait_for(path, process):
         os.sched_yield()
 
 
-def test_two_processes_at_once_convert_once_and_read_the_same(source, tmp_path):
+def test_two_concurrent_processes_convert_once_and_read_the_same(source, tmp_path):
     log = tmp_path / "log"
     processes = [start_converter(source, log, 0.5) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0] for process in processes]
@@ -289,21 +292,21 @@ def test_two_processes_at_once_convert_once_and_read_the_same(source, tmp_path):
     assert log.read_text().splitlines() == ["converting"]
 
 
-def test_what_a_killed_conversion_leaves_is_never_opened_and_later_removed(source, root, tmp_path):
+def test_an_incomplete_folder_of_a_killed_conversion_is_never_opened_and_later_removed(source, root, tmp_path):
     log = tmp_path / "log"
     builder = start_converter(source, log, 600)
     wait_for(log, builder)
     convert(source, numbered("a"))
-    assert len(list(root.glob("slow-*.partial"))) == 1  # its builder lives, so a conversion beside it leaves it alone
+    assert len(list(root.glob("slow-*.partial"))) == 1  # its builder is alive, so another conversion does not remove it
     builder.kill()
     builder.wait()
-    assert len(list(root.glob("slow-*"))) == 1  # still half-made, under a name that is never opened
+    assert len(list(root.glob("slow-*"))) == 1  # still incomplete, under a name that is never opened
     convert(source, numbered("a"), version=2)
     assert not list(root.glob("slow-*"))
     assert start_converter(source, log, 0).communicate(timeout=60)[0] == "[[0, 2, 4], [1, 3]]\n"
 
 
-def test_a_killed_conversion_is_simply_done_again(source, root, tmp_path):
+def test_a_killed_conversion_is_done_again(source, root, tmp_path):
     log = tmp_path / "log"
     builder = start_converter(source, log, 600)
     wait_for(log, builder)

@@ -41,7 +41,7 @@ def test_both_splits_are_read_from_the_published_archive(tmp_path):
     assert (test["coarse_label"][0], test["label"][0]) == (19, 99)
 
 
-def test_batches_are_joined_by_number_whatever_their_order_in_the_archive(tmp_path):
+def test_batches_are_joined_by_number_for_any_order_in_the_archive(tmp_path):
     batches = {
         f"cifar-10-batches-bin/data_batch_{i}.bin": layouts.cifar_records(np.array([[i]]), images(1, i))
         for i in (3, 1, 5, 4, 2)
@@ -62,13 +62,13 @@ def test_an_unpacked_folder_equals_its_archive(tmp_path):
 )
 def test_a_label_out_of_range_is_an_error(tmp_path, labels, message):
     path = layouts.write(tmp_path / "train.bin", layouts.cifar_records(np.array([(0, 0), labels]), images(2)))
-    with pytest.raises(ValueError, match=rf"train\.bin is damaged \({message}, there are"):
+    with pytest.raises(ValueError, match=rf"train\.bin is damaged \({message}, but there are"):
         cifar_binary.read(path, "cifar100")
 
 
-def test_a_part_of_a_record_is_an_error(tmp_path):
+def test_an_incomplete_record_is_an_error(tmp_path):
     path = layouts.write(tmp_path / "train.bin", layouts.cifar_records(np.array([[0, 0]]), images(1)))
-    with pytest.raises(ValueError, match=r"3074 bytes are no whole number of records of 3073"):  # 2 + 3·32²
+    with pytest.raises(ValueError, match=r"3074 bytes is not a multiple of the record size, 3073"):  # 2 + 3·32²
         cifar_binary.read(path, "cifar10")
     with pytest.raises(ValueError, match=r"train.bin is damaged \(0 bytes"):
         cifar_binary.read(layouts.truncate(path, 0), "cifar100")
@@ -81,13 +81,13 @@ def test_a_damaged_archive_is_named(tmp_path, damage):
 
 
 def test_another_archive_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no data_batch_1.bin: give the binary version's tar.gz"):
+    with pytest.raises(ValueError, match=r"contains no data_batch_1.bin: use the complete tar.gz"):
         cifar_binary.read(cifar100_tar(tmp_path), "cifar10")
-    with pytest.raises(ValueError, match=r"is damaged \(no readable tar archive"):
+    with pytest.raises(ValueError, match=r"is damaged \(not a readable tar archive"):
         cifar_binary.read(layouts.write(tmp_path / "cifar.tar", b"no tar" * 200), "cifar10")
 
 
-def test_a_wrong_name_is_answered_with_the_right_ones(tmp_path):
+def test_the_error_for_a_wrong_name_lists_the_valid_ones(tmp_path):
     with pytest.raises(ValueError, match=r"CIFAR layout 'cifar_10' is not known \(did you mean 'cifar10'\?\)"):
         cifar_binary.read(tmp_path, "cifar_10")
     with pytest.raises(ValueError, match=r"split 'val' is not known.*choose one of: train, test"):

@@ -12,7 +12,7 @@ fractions = st.floats(0.01, 0.99)
 
 
 def numbered(sizes):
-    """Clients whose examples are numbered 0, 1, 2 … over all clients, so that each is recognised."""
+    """Clients whose examples are numbered 0, 1, 2 … over all clients, so that each can be identified."""
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     return ClientData.from_clients([{"x": np.arange(a, b)} for a, b in itertools.pairwise(bounds)])
 
@@ -22,7 +22,7 @@ def contents(data):
 
 
 @given(client_sizes)
-def test_what_goes_in_client_by_client_comes_out_client_by_client(sizes):
+def test_client_returns_the_examples_that_from_clients_was_given(sizes):
     data = numbered(sizes)
     assert (len(data), data.examples) == (len(sizes), sum(sizes))
     assert np.concatenate(contents(data)).tolist() == list(range(sum(sizes)))
@@ -45,7 +45,7 @@ def test_subset_picks_clients_and_their_names_in_the_order_given(sizes, draw):
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8), fractions, st.integers(0, 99))
-def test_split_clients_is_a_partition_of_the_clients_that_the_seed_repeats(sizes, fraction, seed):
+def test_split_clients_is_a_partition_of_the_clients_determined_by_the_seed(sizes, fraction, seed):
     data = numbered(sizes)
     first, second = data.split_clients(fraction, seed)
     assert sorted(contents(first) + contents(second)) == contents(data)
@@ -53,7 +53,7 @@ def test_split_clients_is_a_partition_of_the_clients_that_the_seed_repeats(sizes
 
 
 @given(st.lists(st.integers(1, 9), max_size=8), fractions)
-def test_split_within_cuts_every_client_in_two_and_loses_nothing(sizes, fraction):
+def test_split_within_splits_every_client_and_loses_no_example(sizes, fraction):
     data = numbered([*sizes, 200])  # one client is long enough for any fraction
     head, tail = data.split_within(fraction)
     tails = dict(zip(tail.client_ids, contents(tail)))
@@ -83,14 +83,14 @@ def test_statistics_are_those_of_the_examples_per_client():
 
 
 @given(st.lists(st.text()))
-def test_client_names_of_any_script_survive(names):
+def test_client_names_in_any_script_are_read_back(names):
     ids = ClientIds.from_names(names)
     assert list(ids) == names
     assert list(ids[1:]) == names[1:]
 
 
 @given(st.lists(st.lists(st.integers(0, 9)), min_size=1), st.data())
-def test_padded_rows_are_the_rows_with_fill_behind(rows, draw):
+def test_padded_rows_are_the_rows_followed_by_fill(rows, draw):
     ragged = Ragged.from_rows([np.array(row, np.int64) for row in rows])
     chosen = draw.draw(st.lists(st.integers(0, len(rows) - 1)))
     expected = [rows[r] + [-1] * (ragged.width - len(rows[r])) for r in chosen]
@@ -99,7 +99,7 @@ def test_padded_rows_are_the_rows_with_fill_behind(rows, draw):
     assert ragged.width == max(map(len, rows))
 
 
-def test_a_ragged_column_comes_as_a_list_of_rows():
+def test_client_returns_a_ragged_column_as_a_list_of_rows():
     ragged = Ragged.from_rows([np.array([1, 2]), np.array([3]), np.array([], int)])
     data = ClientData({"words": ragged}, np.array([0, 1]), np.array([1, 2]), ClientIds.from_names("ab"))
     assert [row.tolist() for row in data.client(1)["words"]] == [[3], []]
@@ -115,11 +115,11 @@ def test_a_ragged_column_comes_as_a_list_of_rows():
         ([{"x": [1]}, {"y": [1]}], r"client 1 has columns \['y'\] but client 0 has \['x'\]"),
         ([{"x": [[1, 2]]}, {"x": [[1]]}], r"shape \(1,\) at client 1 but \(2,\) at client 0"),
         ([{"x": np.array([None])}], "column 'x' of client 0 holds Python objects"),
-        ([{"x": [[1], [1, 2]]}], "column 'x' of client 0 has rows of different shape"),
+        ([{"x": [[1], [1, 2]]}], "column 'x' of client 0 has rows of different shapes"),
         ([{"x": 3}], "column 'x' of client 0 is a single value"),
     ],
 )
-def test_clients_that_cannot_be_joined_are_refused_by_name(clients, message):
+def test_clients_that_cannot_be_joined_are_refused_with_their_index(clients, message):
     with pytest.raises(ValueError, match=message):
         ClientData.from_clients(clients)
 
@@ -128,7 +128,7 @@ def test_clients_that_cannot_be_joined_are_refused_by_name(clients, message):
     "view, message",
     [
         (lambda data: data.take(0), "at least 1"),
-        (lambda data: data.subset([2]), "no client 2: indices run from 0 to 1"),
+        (lambda data: data.subset([2]), "no client 2: use indices from 0 to 1"),
         (lambda data: data.subset([-1]), "no client -1"),
         (lambda data: data.subset([]), "no clients"),
         (lambda data: data.split_clients(1.0, 0), "fraction is 1.0"),
@@ -139,6 +139,6 @@ def test_clients_that_cannot_be_joined_are_refused_by_name(clients, message):
         (lambda data: ClientData.from_clients([{"x": [1]}] * 2, ["a"]), "1 client ids"),
     ],
 )
-def test_views_that_would_hold_nothing_are_refused_with_the_cure(view, message):
+def test_empty_views_and_wrong_arguments_are_refused_with_the_cure(view, message):
     with pytest.raises(ValueError, match=message):
         view(numbered([1, 2]))

@@ -17,12 +17,12 @@ HALF = len(CONTENT) // 2
 
 @dataclass
 class Behaviour:
-    """What the server does with one path."""
+    """How the server responds to one path."""
 
     content: bytes = CONTENT
     etag: str | None = '"v1"'
     honours_range: bool = True
-    bytes_before_drop: list[int] = field(default_factory=list)  # one entry per request, then none is dropped
+    bytes_before_drop: list[int] = field(default_factory=list)  # one entry per request; later requests are not dropped
     announced_bytes: int | None = None
     statuses: list[int] = field(default_factory=list)  # answered first, one per request
     ranges_seen: list[str | None] = field(default_factory=list)
@@ -79,9 +79,9 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(module, "FIRST_RETRY_DELAY_S", 0.001)
     monkeypatch.setattr(module, "TIMEOUT_S", 5.0)
-    monkeypatch.setattr(module, "WORTHWHILE_BYTES", 1000)
+    monkeypatch.setattr(module, "MIN_PROGRESS_BYTES", 1000)
     behaviours: dict[str, Behaviour] = {}
     handler = type("BoundHandler", (Handler,), {"behaviours": behaviours})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
@@ -112,7 +112,7 @@ def left_behind(target) -> list[str]:
     return sorted(path.name for path in target.parent.iterdir())
 
 
-def test_a_sound_server_delivers_and_nothing_else_is_left(server, target):
+def test_a_complete_download_leaves_no_other_file(server, target):
     url, _ = server.serve()
     calls: list[tuple[int, int | None]] = []
     assert download([url], target, SHA256, len(CONTENT), lambda *call: calls.append(call)) == target
@@ -122,18 +122,18 @@ def test_a_sound_server_delivers_and_nothing_else_is_left(server, target):
     assert calls == sorted(calls)
 
 
-def test_a_file_already_there_is_not_asked_for_again(server, target):
+def test_a_file_that_exists_is_not_requested_again(server, target):
     url, behaviour = server.serve()
     download([url], target, SHA256)
     download([url], target, SHA256)
     assert len(behaviour.ranges_seen) == 1
 
 
-def test_a_wrong_file_already_there_is_left_alone_and_named(server, target):
+def test_a_wrong_file_that_exists_is_kept_and_named(server, target):
     url, _ = server.serve()
     target.parent.mkdir()
     target.write_bytes(b"the user's own")
-    with pytest.raises(DownloadError, match=r"file.bin is there but has sha256 .*: delete or move it; nothing was"):
+    with pytest.raises(DownloadError, match=r"file.bin exists but has sha256 .*: delete or move it; nothing was"):
         download([url], target, SHA256)
     assert target.read_bytes() == b"the user's own"
 
@@ -145,7 +145,7 @@ def test_dropped_connections_are_resumed_where_they_broke(server, target):
     assert behaviour.ranges_seen == [None, "bytes=30000-", "bytes=50000-"]
 
 
-def test_a_download_stopped_by_the_user_goes_on_in_the_next_run(server, target, monkeypatch):
+def test_a_download_stopped_by_the_user_resumes_in_the_next_run(server, target, monkeypatch):
     monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
     url, behaviour = server.serve()
     interrupted_download(url, target, at_bytes=HALF)
@@ -156,13 +156,13 @@ def test_a_download_stopped_by_the_user_goes_on_in_the_next_run(server, target, 
     assert left_behind(target) == ["file.bin"]
 
 
-def test_a_server_that_ignores_ranges_is_asked_for_everything_anew(server, target):
+def test_a_server_that_ignores_ranges_sends_the_whole_file_again(server, target):
     url, _ = server.serve(honours_range=False, bytes_before_drop=[HALF])
     download([url], target, SHA256)
     assert target.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("etag", ['"v2"', None], ids=["told by its ETag", "told by its length"])
+@pytest.mark.parametrize("etag", ['"v2"', None], ids=["detected by its ETag", "detected by its length"])
 def test_a_file_changed_between_runs_is_never_a_mixture(server, target, monkeypatch, etag):
     monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
     url, behaviour = server.serve(etag='"v1"' if etag else None)
@@ -172,16 +172,16 @@ def test_a_file_changed_between_runs_is_never_a_mixture(server, target, monkeypa
     assert target.read_bytes() == b"new" * 40_000
 
 
-def test_a_partial_file_that_is_already_whole_is_only_verified(server, target):
+def test_a_partial_file_that_is_already_complete_is_only_verified(server, target):
     url, behaviour = server.serve()
     interrupted_download(url, target, at_bytes=len(CONTENT), sha256=SHA256)
     assert target.with_name("file.bin.part").stat().st_size == len(CONTENT)
     download([url], target, SHA256)
     assert target.read_bytes() == CONTENT
-    assert behaviour.ranges_seen[-1] == f"bytes={len(CONTENT)}-"  # answered by 416
+    assert behaviour.ranges_seen[-1] == f"bytes={len(CONTENT)}-"  # the server answers 416
 
 
-def test_a_partial_file_longer_than_the_file_is_dropped(server, target):
+def test_a_partial_file_longer_than_the_file_is_deleted(server, target):
     url, behaviour = server.serve(content=CONTENT * 2, etag=None)
     interrupted_download(url, target, at_bytes=2 * len(CONTENT), sha256=SHA256)
     behaviour.content = CONTENT
@@ -189,7 +189,7 @@ def test_a_partial_file_longer_than_the_file_is_dropped(server, target):
     assert target.read_bytes() == CONTENT
 
 
-def test_another_mirror_continues_what_the_first_began_if_a_checksum_is_known(server, target):
+def test_another_mirror_resumes_the_download_if_a_checksum_is_known(server, target):
     first, _ = server.serve("/a", bytes_before_drop=[HALF] + [0] * 20)
     second, behaviour = server.serve("/b", etag='"other"')
     download([first, second], target, SHA256)
@@ -197,7 +197,7 @@ def test_another_mirror_continues_what_the_first_began_if_a_checksum_is_known(se
     assert behaviour.ranges_seen == [f"bytes={HALF}-"]
 
 
-def test_without_a_checksum_another_mirror_starts_anew(server, target):
+def test_without_a_checksum_another_mirror_starts_again(server, target):
     first, _ = server.serve("/a", content=b"x" * len(CONTENT), bytes_before_drop=[HALF] + [0] * 20)
     second, behaviour = server.serve("/b")
     download([first, second], target)
@@ -205,14 +205,14 @@ def test_without_a_checksum_another_mirror_starts_anew(server, target):
     assert behaviour.ranges_seen == [None]
 
 
-def test_bytes_of_a_wrong_mirror_do_not_condemn_the_right_one(server, target):
+def test_wrong_bytes_from_one_mirror_do_not_rule_out_the_next(server, target):
     wrong, _ = server.serve("/a", content=b"x" * len(CONTENT), bytes_before_drop=[HALF] + [0] * 20)
     right, _ = server.serve("/b")
     download([wrong, right], target, SHA256)
     assert target.read_bytes() == CONTENT
 
 
-def test_wrong_bytes_are_removed_and_the_next_mirror_is_asked(server, target):
+def test_wrong_bytes_are_removed_and_the_next_mirror_is_tried(server, target):
     wrong, _ = server.serve("/wrong", content=b"x" * len(CONTENT))
     right, _ = server.serve("/right")
     download([wrong, right], target, SHA256, len(CONTENT))
@@ -225,7 +225,7 @@ def fails_with(server, target, url: str, message: str, **known) -> None:
     assert "\n" not in str(failure.value) and not target.exists()
 
 
-def test_wrong_bytes_from_every_mirror_leave_nothing(server, target):
+def test_wrong_bytes_from_every_mirror_leave_no_file(server, target):
     url, _ = server.serve(content=b"x" * len(CONTENT))
     fails_with(server, target, url, r"has sha256 .{12}… instead of", sha256=SHA256)
     assert left_behind(target) == []
@@ -236,45 +236,45 @@ def test_a_server_that_offers_another_length_is_refused_before_its_bytes_arrive(
     fails_with(server, target, url, r"it offers 5,000 bytes instead of 102,400", size=len(CONTENT))
 
 
-def test_a_server_that_announces_more_than_it_sends_is_given_up_after_some_attempts(server, target):
+def test_a_server_that_announces_more_than_it_sends_fails_after_some_attempts(server, target):
     url, behaviour = server.serve(announced_bytes=200_000, honours_range=False)
-    fails_with(server, target, url, r"the connection broke after 102,400 of 200,000 bytes, time and again")
-    assert len(behaviour.ranges_seen) <= module.FUTILE_ATTEMPTS + 1
+    fails_with(server, target, url, r"the connection broke after 102,400 of 200,000 bytes, repeatedly")
+    assert len(behaviour.ranges_seen) <= module.MAX_STALLED_ATTEMPTS + 1
 
 
-def test_a_server_that_always_drops_and_is_wrong_is_given_up(server, target):
+def test_a_server_that_always_disconnects_and_is_wrong_fails(server, target):
     url, behaviour = server.serve(content=b"x" * len(CONTENT), bytes_before_drop=[HALF, HALF] * 50)
-    fails_with(server, target, url, r"has sha256 .* time and again", sha256=SHA256)
+    fails_with(server, target, url, r"has sha256 .* repeatedly", sha256=SHA256)
     assert len(behaviour.ranges_seen) < 10
 
 
-def test_a_missing_file_is_not_asked_for_twice_and_every_mirror_is_named(server, target):
+def test_a_missing_file_is_not_requested_twice_and_every_mirror_is_named(server, target):
     gone, behaviour = server.serve("/forbidden", statuses=[403] * 9)
     with pytest.raises(DownloadError) as failure:
         download([server.address + "/absent", gone], target)
     assert "/absent: the server answered 404" in str(failure.value)
     assert "/forbidden: the server answered 403" in str(failure.value)
-    assert f"put the file into {target.parent} by hand" in str(failure.value)
+    assert f"copy the file into {target.parent} yourself" in str(failure.value)
     assert len(behaviour.ranges_seen) == 1
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again(server, target):
+def test_a_transient_error_is_retried(server, target):
     url, _ = server.serve(statuses=[503, 429, 500])
     download([url], target, SHA256)
     assert target.read_bytes() == CONTENT
 
 
 def test_an_unreachable_server_is_named(server, target):
-    fails_with(server, target, "http://127.0.0.1:9/file", r"127.0.0.1:9/file: no connection .* time and again")
+    fails_with(server, target, "http://127.0.0.1:9/file", r"127.0.0.1:9/file: no connection .* repeatedly")
 
 
-def test_a_file_without_mirrors_is_told_so(target):
+def test_a_file_without_mirrors_fails_with_that_message(target):
     with pytest.raises(DownloadError, match="no mirror is known"):
         download([], target)
 
 
 @pytest.mark.parametrize("junk", [b"", b"[1]", b"{}", b"\xff"])
-def test_a_damaged_note_beside_the_partial_file_means_starting_anew(server, target, junk: bytes):
+def test_a_damaged_version_file_beside_the_partial_file_means_starting_again(server, target, junk: bytes):
     url, behaviour = server.serve()
     target.parent.mkdir()
     target.with_name("file.bin.part").write_bytes(b"old" * 100)

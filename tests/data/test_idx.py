@@ -26,7 +26,7 @@ def mnist_files(folder, suffix="", labels=LABELS, writers=WRITERS):
 
 
 @given(arrays.arrays(st.sampled_from([np.uint8, np.int32]), arrays.array_shapes(max_dims=3, max_side=5)))
-def test_an_array_survives_writing_and_reading(tmp_path_factory, array):
+def test_an_array_that_is_written_is_read_back(tmp_path_factory, array):
     path = layouts.write(tmp_path_factory.mktemp("idx") / "array", layouts.idx(array))
     read = idx.read_array(path)
     assert read.dtype == array.dtype and read.dtype.isnative
@@ -42,20 +42,20 @@ def test_writers_are_clients_in_the_order_of_the_images(tmp_path, suffix):
     assert examples[1][1]["image"][0, 0] == 784 % 256  # second image starts at 28²
 
 
-def test_writers_beyond_the_images_are_left_out(tmp_path):
+def test_writers_without_an_image_are_skipped(tmp_path):
     assert len(list(idx.read(*mnist_files(tmp_path, writers=[*WRITERS, 8, 9])))) == 4
 
 
 def test_files_of_different_splits_are_refused(tmp_path):
     images, labels, _ = mnist_files(tmp_path)
-    with pytest.raises(ValueError, match=r"names 3 writers for 4 images: give the same split"):
+    with pytest.raises(ValueError, match=r"names 3 writers for 4 images: use the same split"):
         list(idx.read(*mnist_files(tmp_path, writers=WRITERS[:3])))
     other = np.array([[9, 0, 1, 0, 0, 0, 0, 0]] * 4, np.int32)
     writers = layouts.write(tmp_path / "other", layouts.idx(other))
-    with pytest.raises(ValueError, match=r"other and .* disagree on 4 classes: give the same split"):
+    with pytest.raises(ValueError, match=r"other and .* disagree on 4 classes: use the same split"):
         list(idx.read(images, labels, writers))
     short = layouts.write(tmp_path / "short", layouts.idx(LABELS[:2]))
-    with pytest.raises(ValueError, match=r"has 4 images, .*short 2: give the same split"):
+    with pytest.raises(ValueError, match=r"has 4 images, .*short 2: use the same split"):
         list(idx.read(images, short, writers))
 
 
@@ -74,18 +74,19 @@ def test_files_given_in_the_wrong_order_are_refused(tmp_path):
 def test_a_truncated_file_is_an_error_wherever_it_was_cut(tmp_path, suffix, kept):
     images, labels, writers = mnist_files(tmp_path, suffix)
     layouts.truncate(images, kept)
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte.* (is damaged|no IDX magic number)"):
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte.* (is damaged|not an IDX magic number)"):
         list(idx.read(images, labels, writers))
 
 
 def test_bytes_after_the_announced_array_are_an_error(tmp_path):
     path = layouts.write(tmp_path / "long", layouts.idx(LABELS) + b"\0")
-    with pytest.raises(ValueError, match=r"long is damaged \(13 bytes unpacked, its header announces 12\)"):  # 4+4+4
+    expected = r"long is damaged \(13 bytes when unpacked, but its header announces 12\)"  # 4 + 4 + 4 bytes
+    with pytest.raises(ValueError, match=expected):
         idx.read_array(path)
 
 
 def test_another_format_is_refused_by_its_magic_number(tmp_path):
-    with pytest.raises(ValueError, match=r"photo starts with 'ff d8 ff e0', no IDX magic number: give an IDX file"):
+    with pytest.raises(ValueError, match=r"photo starts with 'ff d8 ff e0', not an IDX magic number: give an IDX file"):
         idx.read_array(layouts.write(tmp_path / "photo", b"\xff\xd8\xff\xe0"))
 
 

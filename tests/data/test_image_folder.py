@@ -16,7 +16,7 @@ def picture(colour: tuple[int, int, int], image_format: str = "PNG", mode: str =
     return buffer.getvalue()
 
 
-MEMBERS = {  # not sorted, as archives need not be
+MEMBERS = {  # unsorted, as in some archives
     "README.md": b"words",
     "train/frog/0001.png": picture((0, 255, 0)),
     "train/cat/0002.jpg": picture((8, 8, 8), "JPEG", "L"),
@@ -37,7 +37,7 @@ def listed(path, split):
     return [(name, example["label"], example["image"].tolist()) for name, example in image_folder.read(path, split)]
 
 
-def test_images_come_sorted_with_labels_by_class_name(tmp_path):
+def test_images_are_sorted_and_labelled_by_class_name(tmp_path):
     examples = list(image_folder.read(folder_of(tmp_path), "train"))
     assert [name for name, _ in examples] == ["cat", "cat", "frog"]
     assert [example["label"] for _, example in examples] == [0, 0, 1]
@@ -47,7 +47,7 @@ def test_images_come_sorted_with_labels_by_class_name(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
-def test_an_archive_gives_the_same_as_its_folder(tmp_path, suffix):
+def test_an_archive_gives_the_same_images_as_its_folder(tmp_path, suffix):
     archive = layouts.write(tmp_path / f"a.tar{suffix}", layouts.tar(MEMBERS))
     folder = folder_of(tmp_path / "folder")
     for split in ("train", "test"):
@@ -66,19 +66,19 @@ def test_classes_without_a_split_need_none(tmp_path):
     assert [name for name, _ in image_folder.read(path)] == ["cat"]
 
 
-def test_the_split_has_to_be_chosen_among_those_there(tmp_path):
+def test_the_split_must_be_one_of_those_in_the_archive(tmp_path):
     path = layouts.write(tmp_path / "a.tar", layouts.tar(MEMBERS))
-    with pytest.raises(ValueError, match=r"a.tar holds the splits test, train: choose one of them"):
+    with pytest.raises(ValueError, match=r"a.tar contains the splits test, train: choose one of them"):
         list(image_folder.read(path))
-    with pytest.raises(ValueError, match=r"a.tar holds no split 'val': choose test, train"):
+    with pytest.raises(ValueError, match=r"a.tar contains no split 'val': choose test, train"):
         list(image_folder.read(path, "val"))
-    with pytest.raises(ValueError, match=r"b.tar holds no <class>/<name>.jpg"):
+    with pytest.raises(ValueError, match=r"b.tar contains no <class>/<name>.jpg"):
         list(image_folder.read(layouts.write(tmp_path / "b.tar", layouts.tar({"README.md": b""}))))
 
 
 def test_a_damaged_image_is_named_with_its_archive(tmp_path):
-    whole = picture((9, 9, 9), "JPEG")
-    for broken, reason in ((b"no image", "no known image format"), (whole[: len(whole) // 2], "")):
+    complete = picture((9, 9, 9), "JPEG")
+    for broken, reason in ((b"no image", "not a known image format"), (complete[: len(complete) // 2], "")):
         path = layouts.write(tmp_path / "a.tar", layouts.tar({"cat/1.jpg": broken}))
         with pytest.raises(ValueError, match=rf"a\.tar, cat/1\.jpg is damaged \({reason}.*nothing was changed"):
             list(image_folder.read(path))

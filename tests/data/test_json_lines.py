@@ -21,7 +21,7 @@ def lines(records: list) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
-def test_absent_title_text_or_tags_are_empty(tmp_path, suffix):
+def test_missing_title_text_or_tags_are_empty(tmp_path, suffix):
     path = layouts.write(tmp_path / f"d.jsonl{suffix}", lines(RECORDS) + b"\n\n")
     assert list(json_lines.read(path)) == [
         ("a1", {"title": "Title", "text": "Some text", "tags": ["x::y"]}),
@@ -33,11 +33,11 @@ def test_absent_title_text_or_tags_are_empty(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (b'{"client": "a", "te', "line 3 is not JSON .*: correct the line or get the file again"),
+        (b'{"client": "a", "te', "line 3 is not JSON .*: correct the line or download the file again"),
         (b"\xff\xfe", "line 3 is not JSON"),
-        (b'["a"]', "line 3 is no object with 'client'"),
-        (b'{"text": "t"}', "line 3 is no object with 'client'"),
-        (b'{"client": "a", "tags": []}', "line 3 is no object with 'client' and 'text' or 'title'"),
+        (b'["a"]', "line 3 is not an object with 'client'"),
+        (b'{"text": "t"}', "line 3 is not an object with 'client'"),
+        (b'{"client": "a", "tags": []}', "line 3 is not an object with 'client' and 'text' or 'title'"),
         (b'{"client": "a", "text": 5}', "line 3: 'text' is 5, not a string"),
         (b'{"client": "a", "text": "", "tags": "x"}', "line 3: 'tags' is 'x', not a list of strings"),
     ],

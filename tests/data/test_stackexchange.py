@@ -52,7 +52,7 @@ def test_every_compression_gives_the_same_posts(tmp_path, suffix):
     assert (answer["kind"], answer["text"], answer["tags"], answer["score"]) == ("answer", "See man.", [], -3)
 
 
-def test_rows_without_owner_and_of_other_kinds_are_left_out_and_counted(tmp_path):
+def test_rows_without_owner_and_of_other_kinds_are_skipped_and_counted(tmp_path):
     path = layouts.write(tmp_path / "Posts.xml", posts_xml([QUESTION, ORPHAN, TAG_WIKI, ANSWER]))
     counts = stackexchange.Counts()
     assert [user for user, _ in stackexchange.read(path, counts)] == ["7", "8"]
@@ -60,7 +60,7 @@ def test_rows_without_owner_and_of_other_kinds_are_left_out_and_counted(tmp_path
 
 
 @given(st.lists(st.text("abc-#.+1", min_size=1, max_size=6)))
-def test_both_spellings_of_tags_name_the_same_tags(tags):
+def test_both_notations_of_tags_give_the_same_tags(tags):
     angles = "".join(f"<{tag}>" for tag in tags)
     bars = "|" + "|".join(tags) + "|" if tags else ""
     assert stackexchange.tag_names(angles) == stackexchange.tag_names(bars) == tags
@@ -93,14 +93,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 def test_a_damaged_file_is_named_in_one_line(tmp_path, suffix, damage):
     rows = [{**QUESTION, "Title": f"{i} {i * 2_654_435_761 % 2**32}"} for i in range(200)]
     path = damage(layouts.write(tmp_path / f"Posts.xml{suffix}", posts_xml(rows)))
-    with pytest.raises(ValueError, match=r"Posts\.xml.* damaged .*get the file again; nothing was changed") as failure:
+    with pytest.raises(ValueError, match=r"Posts\.xml.* damaged .*download it again; nothing was changed") as failure:
         list(stackexchange.read(path))
     assert "\n" not in str(failure.value)
 
 
 def test_another_table_of_the_dump_is_refused(tmp_path):
     path = layouts.write(tmp_path / "Users.xml", b"<users><row Id='1'/></users>")
-    with pytest.raises(ValueError, match=r"Users.xml holds <users>, not <posts>: give the dump's Posts.xml"):
+    with pytest.raises(ValueError, match=r"Users.xml contains <users>, not <posts>: give the dump's Posts.xml"):
         list(stackexchange.read(path))
 
 
@@ -112,7 +112,7 @@ def test_a_missing_file_is_named():
 def test_a_7z_archive_without_py7zr_names_the_cure(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "py7zr", None)
     path = layouts.write(tmp_path / "beer.7z", b"7z\xbc\xaf\x27\x1c rest")
-    with pytest.raises(ValueError, match=r"beer.7z is a 7z archive: 'pip install py7zr', or unpack it"):
+    with pytest.raises(ValueError, match=r"beer.7z is a 7z archive: run 'pip install py7zr', or unpack it"):
         list(stackexchange.read(path))
 
 

@@ -7,7 +7,7 @@ INDEX = text.index_of(["the", "a", "zebra"])  # ids 1, 2, 3; unknown 4, begin 5,
 sentences = st.lists(st.sampled_from([b"the", b"a", b"zebra", b"yak", b""]), max_size=12)
 
 
-def test_a_short_sentence_ends_and_is_padded():
+def test_a_short_sentence_gets_an_end_and_padding():
     assert text.encode_sentence([b"a", b"yak"], INDEX, length=4) == [5, 2, 4, 6, 0]
 
 
@@ -32,7 +32,7 @@ def test_a_row_begins_then_holds_the_words_then_ends(words, length):
 
 
 @given(st.lists(sentences.filter(bool)), st.integers(1, 10))
-def test_many_sentences_at_once_are_each_sentence_alone(many, length):
+def test_encoding_many_sentences_equals_encoding_each_alone(many, length):
     rows = text.encode_sentences([b" ".join(words) for words in many], INDEX, length)
     assert rows.shape == (len(many), length + 1)
     assert rows.tolist() == [text.encode_sentence(words, INDEX, length) for words in many]

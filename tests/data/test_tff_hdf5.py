@@ -27,7 +27,7 @@ def test_images_keep_their_shape(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 5, 100, 0.5, 0.99])
-def test_a_cut_file_is_refused_in_one_line_and_left_alone(tmp_path, kept):
+def test_a_truncated_file_is_refused_in_one_line_and_not_changed(tmp_path, kept):
     path = write_hdf5(tmp_path / "plays.h5", CLIENTS)
     whole = path.read_bytes()
     cut = whole[: kept if kept > 1 else int(kept * len(whole))]
@@ -47,8 +47,8 @@ def test_a_file_without_examples_is_refused(tmp_path):
         list(tff_hdf5.read(tmp_path / "other.h5", ["snippets"]))
 
 
-def test_a_missing_file_or_feature_is_named_with_what_there_is(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere\.h5 is not there"):
+def test_a_missing_file_or_feature_is_named_with_the_existing_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere\.h5 does not exist"):
         list(tff_hdf5.read(tmp_path / "nowhere.h5", ["x"]))
     path = write_hdf5(tmp_path / "plays.h5", CLIENTS)
     with pytest.raises(ValueError, match="client 'a' has no tokens; choose from: label, snippets"):

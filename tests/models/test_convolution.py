@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedtrue.models import average_pool, convolution, convolve, max_pool
+from fedtrue.models import convolution, convolve, max_pool
 
 PATCHES = ["patches", "cached_patches"]
 
@@ -17,7 +17,7 @@ def images(batch=2, size=9, channels=3):
 
 @pytest.fixture
 def image_by_image(monkeypatch):
-    """A cache that holds the patches of no more than one image."""
+    """A cache with space for the patches of one image only."""
     monkeypatch.setattr(convolution, "CACHE_BYTES", 1)
 
 
@@ -49,7 +49,7 @@ def test_patches_equal_xla_in_every_lane(method):
 
 
 @pytest.mark.parametrize(("cached_images", "at_once"), [(0, 1), (1, 1), (4, 3), (5, 3), (6, 6), (99, 6)])
-def test_as_many_images_at_once_as_the_cache_holds_and_the_batch_is_divided_by(cached_images, at_once, monkeypatch):
+def test_images_at_once_is_the_largest_divisor_of_the_batch_that_fits_the_cache(cached_images, at_once, monkeypatch):
     one_image = 7 * 8 * 27 * 4  # bytes: 3×3 windows of 9×10 pixels, 3 channels
     monkeypatch.setattr(convolution, "CACHE_BYTES", cached_images * one_image)
     program = jax.make_jaxpr(lambda x, k: convolve(x, k, padding="VALID", method="cached_patches"))(
@@ -59,13 +59,13 @@ def test_as_many_images_at_once_as_the_cache_holds_and_the_batch_is_divided_by(c
 
 
 @pytest.mark.parametrize("method", [*PATCHES, "xla"])
-def test_bfloat16_convolution_returns_float32_near_the_exact_one(method):
+def test_bfloat16_convolution_returns_float32_close_to_the_exact_result(method):
     half = convolve(images(), kernel(3), method=method, dtype=jnp.bfloat16)
     assert half.dtype == jnp.float32
     np.testing.assert_allclose(half, convolve(images(), kernel(3)), atol=0.15)  # 27 products, each within 2⁻⁸
 
 
-def test_an_unknown_method_is_answered_with_the_known_ones():
+def test_the_error_for_an_unknown_method_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"did you mean 'patches'.*patches, .*xla"):
         convolve(images(), kernel(3), method="patch")
 
@@ -79,21 +79,15 @@ def test_max_pool_and_its_gradient_equal_the_windowed_reduction(window, strides,
     def reduction(x):
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, window, window, 1), (1, step, step, 1), padding)
 
-    def slope(pool):
+    def gradient(pool):
         return jax.jit(jax.grad(lambda x: (pool(x) ** 3).sum()))(images())
 
     np.testing.assert_array_equal(max_pool(images(), window, strides, padding), reduction(images()))
-    own = slope(lambda x: max_pool(x, window, strides, padding))
-    np.testing.assert_allclose(own, slope(reduction), rtol=1e-5, atol=1e-5)
+    own = gradient(lambda x: max_pool(x, window, strides, padding))
+    np.testing.assert_allclose(own, gradient(reduction), rtol=1e-5, atol=1e-5)
 
 
 def test_tied_maxima_share_one_unit_of_gradient():
     gradient = jax.grad(lambda x: max_pool(x, 2).sum())(jnp.zeros((1, 2, 2, 1)))
     assert float(gradient.sum()) == 1
     assert (gradient > 0).all()
-
-
-def test_average_pool_is_the_mean_of_each_tile():
-    x = images(size=8)[:, :, :8]
-    tiles = x.reshape(2, 4, 2, 4, 2, 3)
-    np.testing.assert_allclose(average_pool(x, 2), tiles.mean(axis=(2, 4)), rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Both forms of the embedding's gradient add up the rows of equal tokens, as plain indexing does."""
+"""Both forms of the embedding's gradient sum the rows of equal tokens, as the gradient of indexing does."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def gradient_of(lookup, table, tokens, weights):
 def problem(vocabulary, tokens_shape, lanes=()):
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, vocabulary, (*lanes, *tokens_shape))
-    tokens[..., :2] = vocabulary - 1  # the last word many times over
+    tokens[..., :2] = vocabulary - 1  # the last word occurs many times
     table = rng.normal(size=(*lanes, vocabulary, 3)).astype(np.float32)
     return table, tokens, rng.normal(size=(*tokens.shape, 3)).astype(np.float32)
 
@@ -26,7 +26,7 @@ def problem(vocabulary, tokens_shape, lanes=()):
 @pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
 @pytest.mark.parametrize("chunk", [1024, 7])
 def test_embedding_gradient_equals_that_of_indexing(vocabulary, chunk, monkeypatch):
-    monkeypatch.setattr(embedding, "CHUNK", chunk)  # 7: several products, the last one short
+    monkeypatch.setattr(embedding, "CHUNK", chunk)  # 7: several products, the last one shorter
     table, tokens, weights = problem(vocabulary, (5, 6))
     np.testing.assert_array_equal(embed(table, tokens), table[tokens])
     expected = np.zeros_like(table)
@@ -51,7 +51,7 @@ def test_embedding_gradient_has_no_scatter_with_repeated_addresses(vocabulary):
     assert all("unique_indices=True" in scatter for scatter in scatters)
 
 
-def test_small_integer_types_hold_tokens():
+def test_tokens_may_be_small_integer_types():
     table = jnp.ones((LARGE, 2))
     tokens = jnp.array([255, 255, 3], jnp.uint8)
     gradient = gradient_of(embed, table, tokens, jnp.ones((3, 2)))

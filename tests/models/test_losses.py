@@ -22,10 +22,10 @@ def test_token_cross_entropy_and_its_gradient_equal_the_definition():
     logits, targets, weights = problem()
     np.testing.assert_allclose(token_cross_entropy(logits, targets), by_definition(logits, targets), rtol=1e-5)
 
-    def slope(loss):
+    def gradient(loss):
         return jax.grad(lambda logits: (loss(logits, targets) * weights).sum())(logits)
 
-    own, expected = slope(token_cross_entropy), slope(by_definition)
+    own, expected = gradient(token_cross_entropy), gradient(by_definition)
     np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -36,7 +36,7 @@ def test_token_cross_entropy_under_vmap_equals_one_lane_at_a_time():
     np.testing.assert_allclose(together, [gradient(a, b) for a, b in zip(logits, targets)], rtol=1e-6)
 
 
-def test_token_cross_entropy_of_a_sure_right_answer_is_zero_and_of_a_sure_wrong_one_is_the_gap():
+def test_token_cross_entropy_of_a_certain_prediction_is_zero_if_right_and_the_logit_gap_if_wrong():
     logits = jnp.array([0.0, 1000.0])
     assert token_cross_entropy(logits, jnp.array(1)) == 0
     assert token_cross_entropy(logits, jnp.array(0)) == 1000  # log(e⁰ + e¹⁰⁰⁰) − 0
@@ -53,11 +53,11 @@ def test_binary_cross_entropy_equals_the_definition():
 def test_binary_cross_entropy_and_its_gradient_are_finite_for_any_logit():
     logits, labels = jnp.array([-1e4, 1e4, -1e4, 1e4]), jnp.array([0.0, 1.0, 1.0, 0.0])
     np.testing.assert_allclose(binary_cross_entropy(logits, labels), [0, 0, 1e4, 1e4])
-    slope = jax.grad(lambda z: binary_cross_entropy(z, labels).sum())(logits)
-    np.testing.assert_allclose(slope, [0, 0, -1, 1])  # σ(z) − y
+    gradient = jax.grad(lambda z: binary_cross_entropy(z, labels).sum())(logits)
+    np.testing.assert_allclose(gradient, [0, 0, -1, 1])  # σ(z) − y
 
 
-def test_log_sum_exp_in_one_pass_equals_the_two_pass_form_however_large_the_logits():
+def test_log_sum_exp_in_one_pass_equals_the_two_pass_form_for_logits_of_any_size():
     logits = np.random.default_rng(0).normal(size=(3, 5, 37)).astype(np.float32) * [[[1], [10], [100], [1e4], [0]]]
     logits = jnp.asarray(logits, jnp.float32)
     np.testing.assert_allclose(log_sum_exp_in_one_pass(logits), jax.nn.logsumexp(logits, axis=-1), rtol=1e-6)

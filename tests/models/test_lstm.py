@@ -1,4 +1,4 @@
-"""The LSTM's own backward pass is the textbook's, padding changes nothing, the networks have the paper's size."""
+"""The LSTM's backward pass equals the textbook's, padding does not change it, the networks have the paper's size."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def test_lstm_backward_equals_the_textbook_cell_to_float64():
 
 
 @pytest.mark.parametrize("pad_multiple", [8, 32])
-def test_padding_the_hidden_size_changes_nothing(pad_multiple):
+def test_padding_the_hidden_size_does_not_change_the_result(pad_multiple):
     padded = value_and_gradients(lambda x, r: lstm(x, r, pad_multiple=pad_multiple))(*problem(10))
     unpadded = value_and_gradients(lambda x, r: lstm(x, r, pad_multiple=1))(*problem(10))
     assert_equal(padded, unpadded, rtol=1e-6)
@@ -66,35 +66,39 @@ def test_padded_units_stay_zero_forward_and_backward():
     padding = [(0, 6), (0, 0)]  # 10 → 16
     kernel = jnp.pad(pad_gates(kernel), padding)
     gradient = jnp.pad(gradient, [(0, 0), (0, 0), (0, 6)])
-    states, by_inputs, by_kernel = value_and_gradients(lstm)(pad_gates(inputs), kernel, gradient)
+    states, inputs_gradient, kernel_gradient = value_and_gradients(lstm)(pad_gates(inputs), kernel, gradient)
     assert (states[..., 10:] == 0).all()
-    assert (by_inputs.reshape(TIME, BATCH, 4, 16)[..., 10:] == 0).all()
-    assert (by_kernel[10:] == 0).all() and (by_kernel.reshape(16, 4, 16)[..., 10:] == 0).all()
+    assert (inputs_gradient.reshape(TIME, BATCH, 4, 16)[..., 10:] == 0).all()
+    assert (kernel_gradient[10:] == 0).all() and (kernel_gradient.reshape(16, 4, 16)[..., 10:] == 0).all()
 
 
-def test_pad_gates_pads_each_gate_by_itself():
+def test_pad_gates_pads_each_gate_separately():
     padded = pad_gates(jnp.arange(1, 5), pad_multiple=2)  # i, f, g, o of one unit
     assert padded.tolist() == [1, 0, 2, 0, 3, 0, 4, 0]
     assert pad_gates(jnp.ones(4 * PAD_MULTIPLE)).shape == (4 * PAD_MULTIPLE,)
 
 
-def test_bfloat16_lstm_stays_near_float32_and_returns_the_kernel_gradient_in_float32():
+def test_bfloat16_lstm_is_close_to_float32_and_returns_the_kernel_gradient_in_float32():
     inputs, kernel, gradient = problem(16)
     half = jnp.asarray(inputs, jnp.bfloat16)
-    states, _, by_kernel = value_and_gradients(lstm)(half, jnp.asarray(kernel), jnp.asarray(gradient, jnp.bfloat16))
+    states, _, kernel_gradient = value_and_gradients(lstm)(
+        half, jnp.asarray(kernel), jnp.asarray(gradient, jnp.bfloat16)
+    )
     expected_states, _, expected = value_and_gradients(lstm)(inputs, kernel, gradient)
-    assert states.dtype == jnp.bfloat16 and by_kernel.dtype == jnp.float32
+    assert states.dtype == jnp.bfloat16 and kernel_gradient.dtype == jnp.float32
     np.testing.assert_allclose(states.astype(np.float32), expected_states, atol=0.02)  # 8 bits: steps of 1/256
-    np.testing.assert_allclose(by_kernel, expected, atol=0.03 * np.abs(expected).max())
+    np.testing.assert_allclose(kernel_gradient, expected, atol=0.03 * np.abs(expected).max())
 
 
-def test_lstm_starts_orthogonal_and_remembers():
+def test_lstm_is_initialised_with_an_orthogonal_kernel_and_forget_bias_1():
     params = init_lstm(jax.random.key(0), inputs=50, hidden=12)
     recurrent = np.asarray(params["recurrent_kernel"])
-    np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(12), atol=1e-5)  # by NumPy: a GPU would round to TF32
+    np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(12), atol=1e-5)  # in NumPy: a GPU would round to TF32
     assert params["bias"].tolist() == [0] * 12 + [1] * 12 + [0] * 24  # i, f, g, o
     assert float(params["kernel"].std()) == pytest.approx((2 / 50) ** 0.5, rel=0.05)  # He: √(2 / inputs)
-    assert float(jnp.abs(params["kernel"]).max()) <= 2 * (2 / 50) ** 0.5 / 0.87962566  # cut at two deviations
+    assert (
+        float(jnp.abs(params["kernel"]).max()) <= 2 * (2 / 50) ** 0.5 / 0.87962566
+    )  # truncated at two standard deviations
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_language_models_have_the_papers_number_of_weights(settings, weights):
 
 
 def textbook_language_model(params, tokens):
-    """The same network from `plain_lstm`, plain lookup and plain products."""
+    """The same network from `plain_lstm`, indexing and plain products."""
     states = params["embedding"][tokens.T]
     for layer in ("lstm_0", "lstm_1"):
         p = params[layer]

@@ -1,4 +1,4 @@
-"""The cnn, the logistic regression and the ResNet: sizes, shapes, and equality with the plain networks."""
+"""CNN, logistic regression and ResNet: sizes, shapes, and equality with the plain networks."""
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,8 @@ def test_networks_have_the_published_number_of_weights(model, weights):
     assert count_weights(jax.eval_shape(model.init, jax.random.key(0))) == weights
 
 
-def unrounded(network):
-    """The network with full float32 products; a GPU's default would round every factor to 10 bits (TF32) first."""
+def full_precision(network):
+    """The network with full float32 products; a GPU's default would round every factor to 10 bits (TF32)."""
 
     def apply(*arguments):
         with jax.default_matmul_precision("highest"):
@@ -42,7 +42,7 @@ def unrounded(network):
     return apply
 
 
-@unrounded
+@full_precision
 def plain_cnn(params, x):
     for layer in ("conv_0", "conv_1"):
         layout = ("NHWC", "HWIO", "NHWC")
@@ -75,7 +75,7 @@ def test_resnet_stages_run_on_six_by_six_maps():
     assert logits.shape == (2, 7) and logits.dtype == jnp.float32
 
 
-@unrounded
+@full_precision
 def plain_resnet(params, x):
     """He et al.'s pre-activation network, written from the docstring with XLA's convolution."""
 
@@ -97,7 +97,7 @@ def plain_resnet(params, x):
     return x @ params["output"]["kernel"] + params["output"]["bias"]
 
 
-@pytest.mark.slow  # half a minute, nearly all of it compilation
+@pytest.mark.slow  # half a minute, nearly all compilation
 def test_resnet_and_its_gradient_equal_the_plain_network():
     model = resnet18(7)
     params = jax.jit(model.init)(jax.random.key(0))
@@ -111,7 +111,7 @@ def test_resnet_and_its_gradient_equal_the_plain_network():
         np.testing.assert_allclose(own, plain, rtol=1e-3, atol=1e-3 * np.abs(plain).max())
 
 
-def test_group_norm_makes_each_group_of_channels_normal():
+def test_group_norm_gives_each_group_of_channels_mean_0_and_variance_1():
     images = np.random.default_rng(0).normal(3, 5, (2, 6, 6, 4)).astype(np.float32)
     params = {"scale": jnp.ones(4), "bias": jnp.zeros(4)}
     groups = np.asarray(group_norm(params, images)).reshape(2, 36, 2, 2)
@@ -122,10 +122,10 @@ def test_group_norm_makes_each_group_of_channels_normal():
 
 @pytest.mark.parametrize("id_type", [np.int32, np.uint16])
 def test_bag_of_words_is_counts_divided_by_their_sum(id_type):
-    words = np.array([[3, 1, 3, 0], [0, 0, 0, 0], [2, 7, 0, 0]], id_type)  # 0 pads, 7 is no feature
+    words = np.array([[3, 1, 3, 0], [0, 0, 0, 0], [2, 7, 0, 0]], id_type)  # 0 is padding, 7 is not a feature
     expected = [[0, 1 / 3, 0, 2 / 3], [0, 0, 0, 0], [0, 0, 1, 0]]
     np.testing.assert_allclose(bag_of_words(words, 4, fill=0), expected, rtol=1e-7)
-    np.testing.assert_allclose(bag_of_words(words[:1], 4), [[1 / 4, 1 / 4, 0, 2 / 4]])  # without a fill 0 is a word
+    np.testing.assert_allclose(bag_of_words(words[:1], 4), [[1 / 4, 1 / 4, 0, 2 / 4]])  # without a fill, 0 is a word
 
 
 def test_bag_of_words_with_counts_equals_the_words_written_out():
@@ -134,17 +134,19 @@ def test_bag_of_words_with_counts_equals_the_words_written_out():
     np.testing.assert_array_equal(bag_of_words(counted, 6, counts=times), bag_of_words(written_out, 6))
 
 
-TEXTS = np.array([[3, 1, 3, 0], [-1, -1, -1, -1], [2, 7, 0, 0]])  # a word twice; no words; 7 is no word, 0 perhaps
+TEXTS = np.array(
+    [[3, 1, 3, 0], [-1, -1, -1, -1], [2, 7, 0, 0]]
+)  # a word twice; no words; 7 is not a word, 0 is padding in one case
 COUNTS = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]])
 
 
 @pytest.fixture(params=["cpu", "gpu"])
 def platform(request, monkeypatch):
-    """Both forms of a product that is chosen by platform."""
+    """Both forms of a product that depends on the platform."""
     monkeypatch.setattr(jax, "default_backend", lambda: request.param)
 
 
-def value_and_slope(multiply, kernel):
+def value_and_gradient(multiply, kernel):
     value, backward = jax.vjp(multiply, kernel)
     return value, *backward(jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape))
 
@@ -154,8 +156,8 @@ def value_and_slope(multiply, kernel):
 @pytest.mark.parametrize("fill", [-1, 0])
 def test_bag_product_and_its_gradient_equal_the_dense_product(fill, counts):
     kernel = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-    own = jax.jit(lambda k: value_and_slope(lambda k: bag_product(TEXTS, k, fill, counts), k))(kernel)
-    plain = value_and_slope(unrounded(lambda k: bag_of_words(TEXTS, 4, fill, counts) @ k), kernel)
+    own = jax.jit(lambda k: value_and_gradient(lambda k: bag_product(TEXTS, k, fill, counts), k))(kernel)
+    plain = value_and_gradient(full_precision(lambda k: bag_of_words(TEXTS, 4, fill, counts) @ k), kernel)
     for a, b in zip(own, plain):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
@@ -164,17 +166,19 @@ def test_bag_product_and_its_gradient_equal_the_dense_product(fill, counts):
 def test_bag_product_equals_the_dense_product_in_every_lane():
     kernels = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
     texts = np.stack([TEXTS, TEXTS[::-1]])
-    own = jax.vmap(lambda t, k: value_and_slope(lambda k: bag_product(t, k), k))(texts, kernels)
-    plain = jax.vmap(lambda t, k: value_and_slope(unrounded(lambda k: bag_of_words(t, 4) @ k), k))(texts, kernels)
+    own = jax.vmap(lambda t, k: value_and_gradient(lambda k: bag_product(t, k), k))(texts, kernels)
+    plain = jax.vmap(lambda t, k: value_and_gradient(full_precision(lambda k: bag_of_words(t, 4) @ k), k))(
+        texts, kernels
+    )
     for a, b in zip(own, plain):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.usefixtures("platform")
-def test_bag_product_in_bfloat16_returns_float32_near_the_exact_one():
+def test_bag_product_in_bfloat16_returns_float32_close_to_the_exact_result():
     kernel = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5)), jnp.float32)
-    half = value_and_slope(lambda k: bag_product(TEXTS, k, dtype=jnp.bfloat16), kernel)
-    for a, b in zip(half, value_and_slope(lambda k: bag_product(TEXTS, k), kernel)):
+    half = value_and_gradient(lambda k: bag_product(TEXTS, k, dtype=jnp.bfloat16), kernel)
+    for a, b in zip(half, value_and_gradient(lambda k: bag_product(TEXTS, k), kernel)):
         assert a.dtype == jnp.float32
         np.testing.assert_allclose(a, b, atol=0.03)  # four products of numbers below 2, each within 2⁻⁸
 
@@ -193,15 +197,15 @@ def test_product_and_its_gradients_equal_matmul():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
 
-    def slopes(multiply):
+    def gradients(multiply):
         return jax.grad(lambda x, w: (multiply(x, w) ** 2).sum(), (0, 1))(x, w)
 
-    for a, b in zip(slopes(product), slopes(unrounded(jnp.matmul))):
+    for a, b in zip(gradients(product), gradients(full_precision(jnp.matmul))):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_product_adds_up_in_float32():
+def test_bfloat16_product_accumulates_in_float32():
     ones = jnp.ones((1, 1000), jnp.float32)
     assert product(ones, ones.T, jnp.bfloat16)[0, 0] == 1000  # bfloat16 holds 256 + 1 as 256, and 1000 exactly
-    by_kernel = jax.grad(lambda w: product(jnp.ones((1001, 1)), w, jnp.bfloat16).sum())(jnp.ones((1, 1)))
-    assert by_kernel[0, 0] == 1001  # bfloat16 would round it to 1000
+    kernel_gradient = jax.grad(lambda w: product(jnp.ones((1001, 1)), w, jnp.bfloat16).sum())(jnp.ones((1, 1)))
+    assert kernel_gradient[0, 0] == 1001  # bfloat16 would round it to 1000

@@ -15,7 +15,7 @@ def small_root(tmp_path_factory):
 
 @pytest.fixture
 def empty_data(tmp_path, monkeypatch):
-    """A data folder with nothing in it, and a cache of its own."""
+    """An empty data folder, and a new cache."""
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("FEDTRUE_DATA", str(folder))
@@ -26,7 +26,7 @@ def empty_data(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_data(small_root, monkeypatch):
-    """Every data set, a few clients each."""
+    """Small files of every data set, with a few clients each."""
     monkeypatch.setenv("FEDTRUE_DATA", str(small_root))
     monkeypatch.setenv("FEDTRUE_CACHE", str(small_root.parent / "cache"))
     monkeypatch.setattr(locations, "_user_folder", lambda: small_root / "user")

@@ -1,4 +1,4 @@
-"""Every data set in its published layout, a few clients each, written into one folder."""
+"""Small files of every data set in its published layout, with a few clients each, written into one folder."""
 
 import gzip
 import json

@@ -10,6 +10,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.algorithm.aggregation import total, weigh
+from fedtrue.algorithm.interface import METHOD, Client, Context, Loss
 from fedtrue.data.batches import device_rows
 from fedtrue.models import count_weights
 from fedtrue.tasks import TASKS
@@ -18,7 +19,7 @@ from fedtrue.tasks.paper_rates import SHAKESPEARE, STACKOVERFLOW_TAGS, STACKOVER
 TINY = {"embedding": 4, "hidden": 8}
 TINY_WORDS = {**TINY, "projection": 4}
 PAGES = Path(__file__).parents[2] / "docs" / "tasks"
-SMALL = {  # every task, small enough to train in seconds
+SMALL = {  # every task, small enough to train within seconds
     "shakespeare": partial(ft.tasks.shakespeare, validation=0.2, **TINY),
     "stackoverflow_words": partial(ft.tasks.stackoverflow_words, vocabulary=30, length=6, **TINY_WORDS),
     "stackoverflow_tags": partial(ft.tasks.stackoverflow_tags, words=30, tags=6),
@@ -43,14 +44,14 @@ def first_batch(data, client=0, rows=3):
     return {**batch, "mask": jnp.ones(len(indices)), "key": jax.random.key(0)}
 
 
-def test_every_task_of_the_table_is_tested_here_and_has_a_page_that_says_how_to_run_it():
+def test_every_task_in_the_table_is_tested_here_and_has_a_page_with_its_command():
     assert {name.split(",")[0] for name in SMALL} == set(TASKS) - {"quadratic"}
     assert {page.stem for page in PAGES.glob("*.md")} == {"index", *TASKS}
     for name in TASKS:
         assert f"fedtrue run {name}" in (PAGES / f"{name}.md").read_text()
 
 
-def test_the_index_says_of_each_task_what_the_table_says():
+def test_the_index_page_has_the_summaries_of_the_table():
     index = (PAGES / "index.md").read_text()
     for name, entry in TASKS.items():
         assert f"| [{name}]({name}.md) | {entry.summary} |" in index
@@ -72,22 +73,25 @@ def small_task(name):
 
 @cache
 def compiled_loss(name):
-    """One compilation for every method that trains with it outside the engine."""
+    """Compiled once for all methods that train with it outside the engine."""
     return jax.jit(small_task(name).loss)
 
 
 def two_plain_rounds(name, correction):
-    """The algorithm's own parts, client after client: what the engine does in one program."""
+    """The parts of the algorithm, client by client: what the engine does in one program."""
     task, method = small_task(name), ft.fedopt(ft.client.adagrad(0.05), correction=correction)
     server, (phase,) = method.init(task.init(jax.random.key(0))), method.phases
-    for _ in range(2):
-        work, outputs = phase.work(compiled_loss(name)), []
-        for client in range(2):
-            batch = first_batch(task.train, client, rows=2)
+    for round_index in range(2):
+        context = Context(round_index, jax.random.key(round_index), clients=2, cohort=2)
+        broadcast, outputs = phase.broadcast(server, context), []
+        for index in range(2):
+            batch = first_batch(task.train, index, rows=2)
             no_sums = jax.tree.map(jnp.zeros_like, compiled_loss(name)(server.params, batch)[1])
-            state = work.step(work.start(server, client, (), no_sums), batch, 0.05)
-            outputs.append(weigh(work.finish(server, state, 1.0), jnp.float32(task.train.sizes[client])))
-        server, _ = phase.receive(server, total(jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)))
+            work, client = phase.work(Loss(compiled_loss(name), no_sums)), Client(index, 1, 0.05, 1.0)
+            state = work.step(broadcast, work.start(broadcast, client, ()), batch, 0.05)
+            output = work.finish(broadcast, state, client, context)
+            outputs.append(weigh(output, {METHOD: jnp.float32(task.train.sizes[index])}))
+        server, _ = phase.receive(server, total(jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)), context)
     return server.params
 
 
@@ -119,10 +123,10 @@ def test_two_rounds_with_every_correction_leave_finite_weights_that_moved(name, 
 def test_no_example_of_validation_or_test_is_trained_on(name, small_data):
     task = small_task(name)
     assert task.test is not None
-    for held_apart in filter(None, (task.validation, task.test)):
+    for held_out in filter(None, (task.validation, task.test)):
         for other in filter(None, (task.train, task.validation)):
-            if held_apart is not other and held_apart.columns is other.columns:
-                assert not set(rows_of(held_apart)) & set(rows_of(other))
+            if held_out is not other and held_out.columns is other.columns:
+                assert not set(rows_of(held_out)) & set(rows_of(other))
     if name != "shakespeare":  # its roles are in every split, as the paper's
         splits = [set(data.client_ids) for data in (task.train, task.validation, task.test) if data]
         assert sum(map(len, splits)) == len(set.union(*splits))
@@ -144,7 +148,7 @@ def test_the_loss_of_a_padded_batch_equals_that_of_the_unpadded_one(name, small_
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_example_renders_as_text_or_picture_and_the_source_is_one_line(name, small_data):
+def test_an_example_renders_as_text_or_image_and_the_source_is_one_line(name, small_data):
     task = small_task(name)
     shown = task.render({column: rows[0] for column, rows in task.test.client(0).items()})
     assert shown.ndim >= 2 if isinstance(shown, np.ndarray) else shown.strip()
@@ -191,7 +195,7 @@ def test_default_models_have_the_papers_numbers_of_weights(factory, weights, sma
         (STACKOVERFLOW_TAGS, ("adagrad", "adagrad", "local"), (-0.5, 1, -7)),
     ],
 )
-def test_the_papers_best_rates_are_given_as_numbers(rates, key, logs):
+def test_recommended_rates_are_the_powers_of_ten_in_the_papers_table(rates, key, logs):
     client, server, epsilon = rates[key]
     assert (client, server) == pytest.approx((10 ** logs[0], 10 ** logs[1]))
     assert epsilon == (pytest.approx(10 ** logs[2]) if len(logs) == 3 else None)

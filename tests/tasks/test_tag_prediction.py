@@ -1,4 +1,4 @@
-"""Laws of tag prediction, by hand; and of Stack Overflow's files."""
+"""Laws of tag prediction on numbers computed by hand, and of Stack Overflow's files."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,13 +22,13 @@ def ragged(*rows):
 
 BATCH = {
     "words": ragged([0, 0, 2], [1], []),
-    "tags": ragged([0, 7], [2, 2], []),  # a tag named twice is one tag; the last text has none
+    "tags": ragged([0, 7], [2, 2], []),  # a repeated tag counts once; the last text has none
     "mask": jnp.array([1.0, 1.0, 1.0]),
 }
-LOGITS = jnp.array([[9.0, 8, 7, 6, 5, 4, 3, 2], [1, 2, 3, 4, 5, 6, 7, 8], [0] * 8])  # likeliest: 0–4 and 7–3
+LOGITS = jnp.array([[9.0, 8, 7, 6, 5, 4, 3, 2], [1, 2, 3, 4, 5, 6, 7, 8], [0] * 8])  # most likely: 0–4 and 7–3
 
 
-def test_recall_at_5_is_the_part_of_all_true_tags_that_are_among_the_five_likeliest():
+def test_recall_at_5_is_the_fraction_of_all_true_tags_among_the_five_most_likely():
     metrics = tag_metrics(FIXED, TAGS)
     found, true = metrics({"logits": LOGITS}, BATCH)["recall_at_5"]
     assert (float(found), float(true)) == (1, 3)  # of tags {0, 7} 0 is found, of {2} none
@@ -41,7 +41,7 @@ def test_the_loss_is_averaged_over_tags_and_summed_over_the_batch():
     assert float(loss) == pytest.approx(3 * np.log(2))  # −log ½ for each tag of each of 3 texts
     assert float(sums["loss"][1]) == 3
     one, _ = tag_loss(FIXED, TAGS)({"logits": 100.0 * jnp.eye(3, TAGS)}, {**BATCH, "mask": jnp.array([1.0, 0, 0])})
-    assert float(one) == pytest.approx(7 / 8 * np.log(2), rel=1e-6)  # tag 0 certain and true, seven even
+    assert float(one) == pytest.approx(7 / 8 * np.log(2), rel=1e-6)  # tag 0 certain and true, seven at ½
 
 
 def test_words_are_counted_and_divided_by_their_number():
@@ -87,15 +87,15 @@ def test_only_the_first_examples_of_train_clients_are_kept(empty_data):
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: ft.tasks.stackoverflow_words(vocabulary=41), "has 40 words where 41 are asked for"),
-        (lambda: ft.tasks.stackoverflow_tags(words=30, tags=9), "has 8 tags where 9 are asked for"),
+        (lambda: ft.tasks.stackoverflow_words(vocabulary=41), "has only 40 words, not 41"),
+        (lambda: ft.tasks.stackoverflow_tags(words=30, tags=9), "has only 8 tags, not 9"),
         (lambda: ft.tasks.stackoverflow_words(vocabulary=0), "at least 1"),
         (lambda: ft.tasks.stackoverflow_words(vocabulary=9, examples_per_client=0), "examples_per_client is 0"),
         (lambda: ft.tasks.synthetic_tags(tags=0), "tags is 0: choose at least 1"),
         (lambda: ft.tasks.synthetic_words(clients=0), "clients is 0: choose at least 1"),
     ],
 )
-def test_a_vocabulary_shorter_than_asked_and_nonsense_sizes_are_refused_in_one_line(make, said, small_data):
+def test_a_vocabulary_that_is_too_small_and_invalid_sizes_are_refused_in_one_line(make, said, small_data):
     with pytest.raises(ValueError, match=said) as failure:
         make()
     assert "\n" not in str(failure.value)
@@ -109,10 +109,10 @@ def test_a_missing_vocabulary_names_its_file(empty_data):
         ft.tasks.stackoverflow_tags(words=9, tags=2)
 
 
-# --- the synthetic stand-ins ------------------------------------------------------------------------------------------
+# --- synthetic tasks --------------------------------------------------------------------------------------------------
 
 
-def test_synthetic_words_follow_zipf_and_clients_differ_in_their_topics():
+def test_synthetic_words_are_zipf_distributed_and_clients_differ_in_their_topics():
     task = ft.tasks.synthetic_words(clients=300, vocabulary=1000, topics=10, embedding=2, hidden=2, projection=2)
     tokens = np.asarray(task.train.columns["tokens"])[:, 1:]
     words = tokens[(tokens >= 1) & (tokens <= 1000)].astype(int) - 1
