@@ -1,10 +1,10 @@
-"""How fast a Stack Overflow file becomes next-word sequences, and in how much memory.
+"""Time and memory to convert a Stack Overflow file into next-word sequences.
 
     python benchmarks/convert.py [--examples 1000000] [--clients 2500] [--interleaved]
 
-Writes a file in TFF's SQLite layout with all six features and about 15 Zipf-distributed words an example, converts it
-in a process of its own, prints one JSON line and appends it to benchmarks/results/convert.json.
-Target: 50,000 examples a second or more, below 1 GB.
+Writes a file in TFF's SQLite layout with all six features and about 15 Zipf-distributed words per example, converts it
+in a separate process, prints one JSON line and appends it to benchmarks/results/convert.json.
+Target: at least 50,000 examples per second, less than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def rows(examples: int, clients: int, interleaved: bool) -> Iterator[tuple[str, 
 
 
 def convert(database: Path) -> dict:
-    """One conversion, timed; called in a fresh process, so that the peak of memory is its own."""
+    """One timed conversion. It runs in a new process, so that the peak memory is its own."""
     index = index_of([f"word{n}" for n in range(VOCABULARY_WORDS)])
 
     def examples():
@@ -73,10 +73,10 @@ def convert(database: Path) -> dict:
         "clients": len(data),
         "seconds": round(seconds, 2),
         "examples_per_second": round(data.examples / seconds),
-        "examples_per_cpu_second": round(data.examples / cpu_seconds),  # what it would be on an idle machine
+        "examples_per_cpu_second": round(data.examples / cpu_seconds),  # an estimate for an idle machine
         "peak_resident_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "opening_again_ms": round(1000 * (time.perf_counter() - began), 1),
-        "load_average": round(os.getloadavg()[0], 2),  # above 1, others shared the processor
+        "load_average": round(os.getloadavg()[0], 2),  # above 1: other processes used the CPU too
     }
 
 
@@ -87,7 +87,7 @@ def machine() -> dict:
     return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
 
 
-def convert_in_a_process(database: Path, cache: Path) -> dict:
+def convert_in_new_process(database: Path, cache: Path) -> dict:
     command = [sys.executable, __file__, "--convert", str(database)]
     environment = {**os.environ, "FEDTRUE_CACHE": str(cache)}
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
@@ -103,7 +103,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=2_500)
-    parser.add_argument("--interleaved", action="store_true", help="clients take turns, so that every row must move")
+    parser.add_argument(
+        "--interleaved", action="store_true", help="alternate the clients' rows, so that every row has to move"
+    )
     parser.add_argument("--convert", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.convert:
@@ -112,7 +114,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "stackoverflow.sqlite"
         write_sqlite(database, rows(options.examples, options.clients, options.interleaved))
-        result = convert_in_a_process(database, Path(folder) / "cache")
+        result = convert_in_new_process(database, Path(folder) / "cache")
     when = datetime.now(UTC).isoformat(timespec="seconds")
     result = {"when": when, "interleaved": options.interleaved, **result, "machine": machine()}
     print(json.dumps(result))

@@ -1,10 +1,10 @@
-"""Seconds a round by lanes on a CPU, for models of about 10³ to 10⁶ weights: is the engine's rule right?
+"""Milliseconds per round by number of lanes on a CPU, for models of about 10³ to 10⁶ weights: checks the engine's rule.
 
     python benchmarks/lanes.py            # about 3 minutes; prints a table, writes benchmarks/results/lanes-cpu.jsonl
 
-One hidden layer on 64 random features, 10 classes; 40 clients of 10 to 200 examples, 10 a round, batches of 20, client
-SGD. One virtual device a core; lanes are counted on a device; as many as clients
-leave the other devices idle. The settings take turns, so that a busy machine slows all alike.
+One hidden layer on 64 random features, 10 classes; 40 clients of 10 to 200 examples, 10 per round, batches of 20,
+client SGD. One virtual device per core; the number of lanes is per device. With as many lanes as clients the other
+devices are idle. The settings are timed alternately, so that other load on the machine affects all of them equally.
 """
 
 import json
@@ -21,7 +21,6 @@ import numpy as np  # noqa: E402
 
 import fedtrue as ft  # noqa: E402
 from fedtrue.data.client_data import ClientData  # noqa: E402
-from fedtrue.engine.simulation import Simulation  # noqa: E402
 from fedtrue.models import count_weights, token_cross_entropy  # noqa: E402
 from fedtrue.models.model import dense, init_dense  # noqa: E402
 from fedtrue.tasks.task import Task, masked_mean  # noqa: E402
@@ -30,11 +29,11 @@ RESULTS = Path(__file__).parent / "results" / "lanes-cpu.jsonl"
 FEATURES, CLASSES, CLIENTS, COHORT, BATCH = 64, 10, 40, 10, 20
 HIDDEN = {1_000: 13, 10_000: 133, 50_000: 666, 200_000: 2666, 1_000_000: 13_333}  # (64 + 1 + 10)·hidden + 10 weights
 BY_RULE = None
-TURNS, SECONDS_A_TURN = 5, 0.2
+TURNS, SECONDS_PER_TURN = 5, 0.2
 
 
 def perceptron(hidden):
-    """The task: `hidden` ReLUs between the features and the classes."""
+    """The task: a perceptron with one layer of `hidden` ReLUs."""
     rng = np.random.default_rng(0)
     clients = [
         {"x": rng.normal(size=(n, FEATURES)).astype(np.float32), "y": rng.integers(0, CLASSES, n)}
@@ -61,13 +60,13 @@ def perceptron(hidden):
     )
 
 
-def seconds_a_round(simulations):
-    """The median over turns, for each simulation."""
+def seconds_per_round(simulations):
+    """The median over the turns, one entry per simulation."""
     states = [simulation.run(simulation.start(), 0, 1)[0] for simulation in simulations]
     times = [[] for _ in simulations]
     for turn in range(TURNS + 1):
         for n, simulation in enumerate(simulations):
-            rounds = 1 if turn == 0 else max(1, int(SECONDS_A_TURN / times[n][0]))
+            rounds = 1 if turn == 0 else max(1, int(SECONDS_PER_TURN / times[n][0]))
             began = time.perf_counter()
             states[n], _ = simulation.run(states[n], 1, rounds)
             jax.block_until_ready(states[n])
@@ -78,22 +77,22 @@ def seconds_a_round(simulations):
 def main():
     choices = [1, 2, COHORT // 2, COHORT, BY_RULE]
     rows = []
-    print(f"{'weights':>9}" + "".join(f"{'rule' if n is BY_RULE else n:>9} " for n in choices) + "  ms a round")
+    print(f"{'weights':>9}" + "".join(f"{'rule' if n is BY_RULE else n:>9} " for n in choices) + "  ms per round")
     for hidden in HIDDEN.values():
         task = perceptron(hidden)
         method = ft.fedopt(ft.client.sgd(0.01), correction="none")
-        simulations = [Simulation(task, method, lanes=lanes) for lanes in choices]
+        simulations = [ft.Simulation(task, method, lanes=lanes) for lanes in choices]
         weights = count_weights(jax.eval_shape(task.init, jax.random.key(0)))
-        milliseconds = [round(1e3 * s, 3) for s in seconds_a_round(simulations)]
+        milliseconds = [round(1e3 * s, 3) for s in seconds_per_round(simulations)]
         print(f"{weights:>9,}" + "".join(f"{ms:>9.2f} " for ms in milliseconds), flush=True)
         for lanes, simulation, ms in zip(choices, simulations, milliseconds):
             rows.append(
                 {
                     "weights": weights,
-                    "lanes_a_device": simulation.lanes.per_device,
+                    "lanes_per_device": simulation.lanes.per_device,
                     "devices": simulation.lanes.devices,
                     "by_rule": lanes is BY_RULE,
-                    "ms_a_round": ms,
+                    "ms_per_round": ms,
                     "jax": jax.__version__,
                 }
             )

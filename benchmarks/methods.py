@@ -1,8 +1,8 @@
-"""Milliseconds a round of each of a sweep's cells, each in a program of its own, over the same cohorts.
+"""Milliseconds per round of each cell of a sweep, each in its own program, with the same cohorts.
 
     python benchmarks/methods.py experiments/shakespeare/paper.toml --cells '*seed=0' [--rounds 20] [--out FILE]
 
-A sweep's records cannot tell which method's round is dearer, for its cells share a program. Prints a JSON line a cell.
+The records of a sweep cannot show this, because its cells share a program. Prints one JSON line per cell.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 from device import measure
 
-from fedtrue.engine.simulation import Simulation
+import fedtrue as ft
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
 from fedtrue.runner.sweep.cells import read_sweep
 
@@ -31,11 +31,11 @@ def main() -> None:
         if not fnmatch(cell.name, options.cells):
             continue
         task = load_task(cell.config)
-        simulation = Simulation(task, build_method(cell.config, task), **simulation_arguments(cell.config, task))
+        simulation = ft.Simulation(task, build_method(cell.config, task), **simulation_arguments(cell.config, task))
         first, median, times, *_ = measure(simulation, options.rounds)
         found = {
             "method": cell.config.name(),
-            "ms_a_round": round(median, 2),
+            "ms_per_round": round(median, 2),
             "ms_of_each_repeat": [round(each, 2) for each in times],
             "first_round_seconds": round(first, 2),
             "rounds": options.rounds,

@@ -1,8 +1,8 @@
-"""Does bfloat16 cost accuracy? Shakespeare, client and server Adagrad, joint: bfloat16 against float32, several seeds.
+"""Does bfloat16 cost accuracy? Shakespeare with bfloat16 and float32 products, client and server Adagrad, joint.
 
     python benchmarks/precision.py [--rounds 300] [--seeds 3] [--out FILE]
 
-Prints one JSON line a run: the test accuracy at the end.
+Prints one JSON line per run with the final test accuracy.
 """
 
 import argparse

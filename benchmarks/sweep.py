@@ -1,9 +1,9 @@
-"""A sweep beside the same runs one by one: 28 cells of MNIST's logistic regression, commands timed from start to end.
+"""One sweep compared with the same runs one after another: 28 cells of logistic regression on MNIST.
 
     python benchmarks/sweep.py [--rounds 50] [--cells 28]
 
-Start-up, loading, compilation, training, evaluation and writing are all in the times. Writes
-benchmarks/results/sweep-DEVICE.json. Needs MNIST's files (`fedtrue data get mnist`).
+Times whole commands: start-up, loading, compilation, training, evaluation and writing. Writes
+benchmarks/results/sweep-DEVICE.json. Needs the MNIST files (`fedtrue data get mnist`).
 """
 
 import argparse

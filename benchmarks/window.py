@@ -1,10 +1,10 @@
-"""Data that stays on the host: is the next window prepared while the device computes?
+"""Data that stays on the host: does the host prepare the next window while the device computes?
 
     python benchmarks/window.py [--task synthetic_words] [--dispatches 6]
 
-A profile of a few dispatches: when the device was given work, when the host began and ended preparing the next
-window, when the device's results were there. Beside it the same rounds with all data on the device.
-Prints the timeline and writes benchmarks/results/window-DEVICE.json.
+Profiles a few dispatches: the times of the dispatch, of the start and end of the host's preparation of the next window,
+and of the device's results. For comparison, the same rounds with all data on the device. Prints the timeline and writes
+benchmarks/results/window-DEVICE.json.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 import fedtrue as ft
-from fedtrue.engine.simulation import Simulation
 from fedtrue.runner.build import load_task
 from fedtrue.runner.settings import RunConfig
 
@@ -26,7 +25,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def timeline(simulation, rounds, dispatches):
-    """One row a dispatch, in seconds from the first: dispatched, host begins, host ends, results there."""
+    """One row per dispatch, in seconds since the first: dispatched, host begins, host ends, results ready."""
     clock, rows, prepare = time.perf_counter, [], simulation._prepare
 
     def watched(first_round):
@@ -49,18 +48,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", default="synthetic_words")
     parser.add_argument("--dispatches", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=2, help="a dispatch")
+    parser.add_argument("--rounds", type=int, default=2, help="per dispatch")
     options = parser.parse_args()
     task = load_task(RunConfig(options.task))
     method = ft.fedopt(ft.client.adagrad(0.1), ft.server.sgd(1.0))
     found = {}
     for name, on_device in (("windows", False), ("all on the device", True)):
-        simulation = Simulation(task, method, data_on_device=on_device)
+        simulation = ft.Simulation(task, method, data_on_device=on_device)
         found[name] = timeline(simulation, min(options.rounds, simulation.rounds_per_dispatch), options.dispatches)
     for row in found["windows"]:
         host, inside = row["host_ends"] - row["host_begins"], min(row["host_ends"], row["results"]) - row["host_begins"]
         device = f"device {row['dispatched']:8.3f} to {row['results']:8.3f} s"
-        print(f"{device}; host prepares {host:6.3f} s, {inside:6.3f} of it meanwhile")
+        print(f"{device}; host prepares {host:6.3f} s, {inside:6.3f} of it while the device computes")
     seconds = {
         name: float(np.median([row["results"] - row["dispatched"] for row in rows])) for name, rows in found.items()
     }
@@ -69,7 +68,7 @@ def main() -> None:
     record = {
         "command": "python benchmarks/window.py " + " ".join(sys.argv[1:]),
         "task": options.task,
-        "seconds_a_dispatch": {name: round(value, 4) for name, value in seconds.items()},
+        "seconds_per_dispatch": {name: round(value, 4) for name, value in seconds.items()},
         "host_seconds": round(host, 4),
         "timeline": found["windows"],
         "device": f"{jax.device_count()} × {device.device_kind}",

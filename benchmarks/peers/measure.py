@@ -1,4 +1,4 @@
-"""What every runner shares: its arguments, its clock, and the one JSON line it ends with."""
+"""Shared by all runners: arguments, clock, and the JSON line with the results."""
 
 import argparse
 import json
@@ -14,18 +14,18 @@ CORES = len(os.sched_getaffinity(0))
 
 
 class Run:
-    """A workload, how many rounds of it, and when each ended.
+    """A workload, the number of rounds, and the time of each.
 
-    `lap()` ends a round and `resume()` begins the next; what lies between them is not timed.
+    `lap()` ends a round and `resume()` begins the next; the time between them is not counted.
     """
 
     def __init__(self, description: str | None):
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("workload", choices=list(KINDS))
         parser.add_argument("--rounds", type=int, default=WARM_UP + MEASURED)
-        parser.add_argument("--small", action="store_true", help="a few clients: for correctness, not for time")
-        parser.add_argument("--weights", help="where to store the weights after the first round (.npz)")
-        parser.add_argument("--threads", type=int, default=CORES, help="of each process, where the framework asks")
+        parser.add_argument("--small", action="store_true", help="a few clients, to check correctness only")
+        parser.add_argument("--weights", help="file for the weights after the first round (.npz)")
+        parser.add_argument("--threads", type=int, default=CORES, help="per process, for frameworks that take it")
         self.arguments = parser.parse_args()
         self.workload = Workload(self.arguments.workload, SMALL if self.arguments.small else FULL)
         self.rounds, self.threads = self.arguments.rounds, self.arguments.threads
@@ -39,12 +39,12 @@ class Run:
         self.seconds.append(time.perf_counter() - self._began)
 
     def keep(self, weights: Arrays) -> None:
-        """The weights after the first round, in the workload's own layout."""
+        """Stores the weights after the first round, in the layout of the workload."""
         if self.arguments.weights:
             np.savez(self.arguments.weights, **weights)
 
     def report(self, *packages: str) -> None:
-        """The line `bench.py` reads."""
+        """Prints the line that `bench.py` reads."""
         examples = [self.workload.cohort_examples(r) for r in range(self.rounds)]
         line = {
             "seconds": [round(s, 5) for s in self.seconds],

@@ -1,10 +1,10 @@
-"""Peak memory of a process and all its descendants; pages they share count once (Linux's PSS)."""
+"""Peak memory of a process and its descendants; shared pages count once (PSS on Linux)."""
 
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-SECONDS_BETWEEN_LOOKS = 1.0  # seldom enough not to disturb what is being timed
+SAMPLING_SECONDS = 1.0  # rare enough not to disturb the measurement
 
 
 class PeakMemory:
@@ -12,7 +12,7 @@ class PeakMemory:
 
     def __init__(self, pid: int):
         self.pid, self.megabytes = pid, 0
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PeakMemory":
@@ -20,11 +20,11 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._watcher.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
+        while not self._stopped.wait(SAMPLING_SECONDS):
             kilobytes = sum(map(_kilobytes, _descendants(self.pid)))
             self.megabytes = max(self.megabytes, kilobytes // 1024)
 
@@ -42,7 +42,7 @@ def _kilobytes(pid: int) -> int:
 
 
 def _read(path: Path) -> str | None:
-    """None once the process is gone."""
+    """None if the process has ended."""
     try:
         return path.read_text()
     except OSError:

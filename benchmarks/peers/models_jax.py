@@ -1,4 +1,4 @@
-"""The three models as any JAX user would write them: `LOSSES[name](weights, x, y)` is the loss of each example."""
+"""The three models in plain JAX: `LOSSES[name](weights, x, y)` is the loss of each example."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The three models in PyTorch, for the frameworks that run on it, and their weights in the workload's layout."""
+"""The three models in PyTorch, for the frameworks that use it, and their weights in the layout of the workload."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(TOKENS, EMBEDDING)
         self.lstm = nn.LSTM(EMBEDDING, HIDDEN, num_layers=2, batch_first=True)
         self.output = nn.Linear(HIDDEN, TOKENS)
-        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):  # a second bias a gate: the other frameworks have one
+        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):  # a second bias per gate: the others have one
             bias.requires_grad_(False).zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ NETWORKS = {"shakespeare": LanguageModel, "tags": lambda: nn.Linear(WORDS, TAGS)
 
 
 class Classifier(nn.Module):
-    """A network with the workload's loss; `loss` and `metrics` are what pfl asks a model for."""
+    """A network with the loss of the workload; pfl needs the methods `loss` and `metrics`."""
 
     def __init__(self, name: str):
         super().__init__()
@@ -60,7 +60,7 @@ class Classifier(nn.Module):
 
 
 def tensors(workload: Workload, client: int) -> tuple[Tensor, Tensor]:
-    """(x, y) of a client as torch wants them."""
+    """(x, y) of a client, as torch tensors."""
     x, y = map(torch.from_numpy, workload.client(client))
     if workload.name == "cnn":
         x = x.permute(0, 3, 1, 2).contiguous()
@@ -68,7 +68,7 @@ def tensors(workload: Workload, client: int) -> tuple[Tensor, Tensor]:
 
 
 def train_one_client(model: Classifier, optimizer: torch.optim.Optimizer, workload: Workload, client: int) -> int:
-    """One pass over the client's batches; returns how many examples that were."""
+    """One pass over the client's batches; returns the number of examples."""
     x, y = tensors(workload, client)
     for batch_x, batch_y in zip(x.split(workload.batch_size), y.split(workload.batch_size)):
         optimizer.zero_grad()
@@ -77,7 +77,7 @@ def train_one_client(model: Classifier, optimizer: torch.optim.Optimizer, worklo
     return len(x)
 
 
-# --- layouts: the workload's weight → torch's name, and the axes' order there ---------------------------------------
+# --- layouts: the workload's weight → torch's name and order of axes -----------------------------------------------
 
 MATRIX, KERNEL, VECTOR = (1, 0), (3, 2, 0, 1), (0,)
 LAYOUTS = {
@@ -101,9 +101,7 @@ LAYOUTS = {
         "dense_1_bias": ("8.bias", VECTOR),
     },
 }
-CHANNELS_FIRST = (
-    np.arange(FEATURES).reshape(12, 12, 64).transpose(2, 0, 1).ravel()
-)  # rows of dense_0, as torch has them
+CHANNELS_FIRST = np.arange(FEATURES).reshape(12, 12, 64).transpose(2, 0, 1).ravel()  # rows of dense_0 in torch
 
 
 def to_torch(name: str, weights: Arrays) -> Arrays:

@@ -1,8 +1,8 @@
-"""FedJAX: its federated averaging on its jit backend, the models written with haiku as its own are."""
+"""FedJAX: its federated averaging on its jit backend; the models use haiku, as FedJAX's own models do."""
 
 import jax
 
-if not hasattr(jax, "tree_map"):  # gone from JAX; fedjax 0.0.17 still calls it
+if not hasattr(jax, "tree_map"):  # removed from JAX; fedjax 0.0.17 still calls it
     jax.tree_map = jax.tree.map
 
 import fedjax
@@ -17,7 +17,7 @@ FORGET_BIAS = np.repeat(np.float32([0, 1, 0, 0]), HIDDEN)  # haiku adds it insid
 
 
 class UnshuffledClient(fedjax.ClientDataset):
-    """FedJAX fills a short last batch with examples from the front; here it is padded and masked, as everywhere."""
+    """FedJAX fills a short last batch with the first examples; here it is padded and masked, as in all runners."""
 
     def shuffle_repeat_batch(self, hparams=None, **_):
         return self.padded_batch(batch_size=hparams.batch_size)
@@ -37,7 +37,7 @@ def convolutional(images):
     for filters in (32, 64):
         images = jax.nn.relu(hk.Conv2D(filters, 3, padding="VALID")(images))
     features = hk.Flatten()(hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")(images))
-    hidden = jax.nn.relu(hk.Linear(128)(features))  # haiku numbers layers in the order they are made
+    hidden = jax.nn.relu(hk.Linear(128)(features))  # haiku numbers layers in the order of creation
     return hk.Linear(CLASSES)(hidden)
 
 
@@ -111,7 +111,7 @@ algorithm = fed_avg.federated_averaging(
     fedjax.ShuffleRepeatBatchHParams(batch_size=workload.batch_size),
 )
 state = algorithm.init(jax.tree.map(jnp.asarray, to_haiku(workload.name, workload.weights())))
-key = jax.random.PRNGKey(0)  # asked for, not used
+key = jax.random.PRNGKey(0)  # required, but not used
 
 run.resume()
 for r in range(run.rounds):

@@ -1,8 +1,10 @@
-"""fedtrue: the workload's arrays as a Task with fedtrue's own model, one device a core, lanes by the default rule.
+"""fedtrue: a Task with fedtrue's own model on the workload's arrays, one device per core, the default number of lanes.
 
-All clients' arrays are put on the devices once, before the clock starts; texts stay word ids, which is what
-`word_regression` takes. One dispatch a round, so that every round has its own time.
+The arrays of all clients are placed on the devices once, before the clock starts; texts stay word ids, the input of
+`word_regression`. One dispatch per round, so that every round has its own time.
 """
+
+from dataclasses import replace
 
 import jax
 
@@ -15,6 +17,7 @@ import numpy as np  # noqa: E402
 from workloads import CLASSES, EMBEDDING, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload, tags_of  # noqa: E402
 
 from fedtrue.algorithm.methods import fedavg  # noqa: E402
+from fedtrue.algorithm.sampling import ClientSizes, Draw, Sampling, client_sizes  # noqa: E402
 from fedtrue.data.client_data import ClientData  # noqa: E402
 from fedtrue.engine.simulation import Simulation  # noqa: E402
 from fedtrue.models.cnn import small_cnn  # noqa: E402
@@ -23,7 +26,7 @@ from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy  # n
 from fedtrue.models.lstm import language_model  # noqa: E402
 from fedtrue.tasks.task import Task, masked_mean  # noqa: E402
 
-LAYOUTS = {  # the workload's name of a weight → where fedtrue's model has it
+LAYOUTS = {  # the workload's name of a weight → its path in fedtrue's model
     "shakespeare": {
         "embedding": ("embedding",),
         **{f"input_{layer}": (f"lstm_{layer}", "kernel") for layer in (0, 1)},
@@ -112,23 +115,30 @@ def task_of(workload: Workload) -> Task:
     )
 
 
-def the_marked(key, marks, cohort):
-    """A sampling that draws nobody by lot: the clients marked 1 take part."""
-    return jax.lax.top_k(marks, cohort)[1].astype(jnp.int32)
+def draw_marked(key, sizes, cohort, scores) -> Draw:
+    """The clients whose size is 1 take part: nothing is drawn at random."""
+    clients = jax.lax.top_k(sizes.examples, cohort)[1].astype(jnp.int32)
+    return Draw(clients, jnp.ones(cohort, bool), jnp.ones(cohort))
+
+
+def marked(workload: Workload, round_index: int) -> ClientSizes:
+    """Size 1 for the clients of this round's cohort, 0 for all others."""
+    marks = np.zeros(workload.size.clients)
+    marks[workload.cohort(round_index)] = 1
+    return client_sizes(marks)
 
 
 def main() -> None:
     run = Run(__doc__)
     workload = run.workload
-    method = fedavg(workload.learning_rate, weighting="examples")._replace(sample=the_marked)
+    sampling = Sampling(draw_marked, probability=None, with_replacement=False)
+    method = fedavg(workload.learning_rate, sampling=sampling, weighting="examples")
     simulation = Simulation(task_of(workload), method)
     state = simulation.start()
     jax.block_until_ready((state, simulation.federation))
     run.resume()
     for r in range(run.rounds):
-        marks = np.zeros(workload.size.clients, np.float32)
-        marks[workload.cohort(r)] = 1
-        simulation.federation = simulation.federation._replace(sampling_sizes=jnp.asarray(marks))
+        simulation.federation = replace(simulation.federation, sampling_sizes=marked(workload, r))
         state, _ = simulation.run(state, r, 1)
         jax.block_until_ready(state)
         run.lap()

@@ -1,4 +1,4 @@
-"""Flower: its simulation engine (Ray), FedAvg strategy, PyTorch clients, one client a core at a time."""
+"""Flower: its simulation engine (Ray), FedAvg strategy, PyTorch clients, one client per core at a time."""
 
 import os
 import time
@@ -22,7 +22,7 @@ server_app = ServerApp()
 
 
 class GivenCohorts(FedAvg):
-    """FedAvg without its lots: node i of the sorted ids plays client i."""
+    """FedAvg with given cohorts instead of sampling: node i of the sorted ids is client i."""
 
     def configure_train(self, server_round, arrays, config, grid):
         while len(nodes := sorted(grid.get_node_ids())) < workload.size.clients:
@@ -39,7 +39,7 @@ class GivenCohorts(FedAvg):
 
 
 def after_round(rounds_done: int, arrays: ArrayRecord) -> None:
-    """Flower calls this once before the first round too; starting Ray thus counts into the first."""
+    """Flower also calls this before the first round; the start of Ray therefore counts towards the first round."""
     if rounds_done == 0:
         return
     run.lap()

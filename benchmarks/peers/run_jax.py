@@ -1,4 +1,4 @@
-"""The bare JAX loop: one compiled call a batch, client after client. Its weights are what all others must reach."""
+"""The bare JAX loop: one compiled call per batch, one client after another. Its weights are the reference."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ loss_of_each = LOSSES[workload.name]
 
 
 def sgd_step(weights, x, y, mask):
-    """w − η ∇ mean loss, over the real examples of the batch."""
+    """w − η ∇(mean loss over the unpadded examples of the batch)."""
     gradient = jax.grad(lambda w: (loss_of_each(w, x, y) * mask).sum() / mask.sum())(weights)
     return jax.tree.map(lambda w, g: w - workload.learning_rate * g, weights, gradient)
 

@@ -1,4 +1,4 @@
-"""pfl-research: FederatedAveraging on SimulatedBackend; under `torchrun`, its multi-process mode."""
+"""pfl-research: FederatedAveraging on SimulatedBackend; with `torchrun`, its multi-process mode."""
 
 import torch
 from measure import Run
@@ -24,7 +24,7 @@ is_first_process = pytorch_ops.distributed.global_rank == 0
 
 
 class Clock(TrainingProcessCallback):
-    """Ends a lap after every round."""
+    """Records the time of every round."""
 
     def after_central_iteration(self, aggregate_metrics, model_of_pfl, *, central_iteration):
         run.lap()
@@ -34,7 +34,7 @@ class Clock(TrainingProcessCallback):
         return False, Metrics()
 
 
-users = iter([client for r in range(run.rounds) for client in workload.cohort(r)])  # pfl asks for one at a time
+users = iter([client for r in range(run.rounds) for client in workload.cohort(r)])  # pfl takes one at a time
 data = FederatedDataset(lambda client: Dataset(tensors(workload, client), user_id=str(client)), lambda: next(users))
 server = torch.optim.SGD(model.parameters(), lr=1.0)
 

@@ -1,4 +1,4 @@
-"""The bare PyTorch loop: what pfl and Flower could reach at best in one process."""
+"""The bare PyTorch loop: a lower bound for the time of pfl and Flower in one process."""
 
 import torch
 from measure import Run

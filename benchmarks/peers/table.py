@@ -1,4 +1,4 @@
-"""peers.json → the tables of docs/benchmarks.md, between the two marks there."""
+"""peers.json → the tables of docs/benchmarks.md, between its two markers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,12 @@ from typing import Any
 from measure import WARM_UP
 
 BEGIN, END = "<!-- peers.json, by bench.py --table -->", "<!-- end of peers.json -->"
-COLUMNS = ("", "s a round", "each pass", "÷ fedtrue", "examples/s", "start, s", "peak MB", "weights differ by")
+COLUMNS = ("", "s per round", "each pass", "÷ fedtrue", "examples/s", "start, s", "peak MB", "weights differ by")
 Record = dict[str, Any]
 
 
 def tables(results: Record, titles: Mapping[str, str]) -> str:
-    """What was measured, as Markdown: the machine, then one table a workload, rows in the order of the titles."""
+    """The results as Markdown: the machine, then one table per workload, with rows in the order of `titles`."""
     runs = [run for run in results["runs"] if len(run["seconds"]) > WARM_UP]
     versions = {name: number for run in runs for name, number in run["versions"].items()}
     machine, dates = results["machine"], sorted({run["date"] for run in runs})
@@ -40,15 +40,15 @@ def round_seconds(runs: list[Record]) -> float:
 
 
 def start_seconds(run: Record) -> float:
-    """The warm-up rounds, less what they cost once warm: compiling, and starting what has to be started."""
-    an_example = sum(run["seconds"][WARM_UP:]) / sum(run["examples"][WARM_UP:])
-    return max(0.0, sum(run["seconds"][:WARM_UP]) - an_example * sum(run["examples"][:WARM_UP]))
+    """The time of the warm-up rounds beyond their usual time: compilation, or the start of Ray."""
+    seconds_per_example = sum(run["seconds"][WARM_UP:]) / sum(run["examples"][WARM_UP:])
+    return max(0.0, sum(run["seconds"][:WARM_UP]) - seconds_per_example * sum(run["examples"][:WARM_UP]))
 
 
 def into_page(page: str, text: str) -> str:
-    """The page with the text between its marks."""
+    """The page with the text between its markers."""
     if BEGIN not in page or END not in page:
-        raise SystemExit(f"docs/benchmarks.md has lost its marks: put back {BEGIN} and {END}")
+        raise SystemExit(f"docs/benchmarks.md has no markers: add the lines {BEGIN} and {END}")
     between = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     return between.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page)
 

@@ -1,9 +1,9 @@
-"""Three synthetic federations: the same numbers for every framework, on every machine. NumPy only.
+"""Three synthetic federations, identical for every framework and on every machine. NumPy only.
 
     workload = Workload("cnn")       # or "shakespeare", "tags"
     workload.cohort(3)               # the clients of round 3
     workload.client(7)               # (x, y) of client 7, in the order it trains on them
-    workload.weights()               # where round 0 starts
+    workload.weights()               # the initial weights
 
 A client makes one pass over its examples in their order; its last batch may be short. The loss is the mean over the
 examples of a batch: for `shakespeare` of the mean over 80 tokens, for `tags` of the sum over 500 tags. The server takes
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TOKENS, SEQUENCE, EMBEDDING, HIDDEN = 90, 80, 8, 256  # shakespeare
-WORDS, TAGS, WORDS_A_TEXT, TAGS_A_TEXT = 10_000, 500, 40, 3  # tags
+WORDS, TAGS, WORDS_PER_TEXT, TAGS_PER_TEXT = 10_000, 500, 40, 3  # tags
 CLASSES, SIDE, FEATURES = 62, 28, 9216  # cnn: 12 × 12 × 64 features after pooling
 
 Arrays = dict[str, np.ndarray]
@@ -24,33 +24,33 @@ Uniform = Callable[..., np.ndarray]
 
 
 class Size(NamedTuple):
-    """How much there is of it."""
+    """The size of a workload."""
 
     clients: int
     cohort: int
-    most_batches: int  # a client has at most this many
+    max_batches: int  # per client
 
 
-FULL = Size(clients=200, cohort=10, most_batches=100)
-SMALL = Size(clients=12, cohort=4, most_batches=2)  # for correctness, not for time
+FULL = Size(clients=200, cohort=10, max_batches=100)
+SMALL = Size(clients=12, cohort=4, max_batches=2)  # to check correctness, not to measure time
 
 
 class Kind(NamedTuple):
-    """What one workload is made of."""
+    """The parts of a workload."""
 
     batch_size: int
     learning_rate: float
-    mean_examples: float  # a client; log-normal, with this spread
+    mean_examples: float  # per client; log-normal, with this spread
     spread: float
-    most_examples: int
-    common: Callable[[np.random.Generator], np.ndarray]  # what all clients share
-    examples: Callable[[np.random.Generator, np.ndarray, int], Any]  # (rng, common, how many) → as they are stored
+    max_examples: int
+    common: Callable[[np.random.Generator], np.ndarray]  # shared by all clients
+    examples: Callable[[np.random.Generator, np.ndarray, int], Any]  # (rng, common, count) → stored form
     load: Callable[[Any], tuple[np.ndarray, np.ndarray]]  # stored → (x, y)
     weights: Callable[[Uniform], Arrays]
 
 
 class Workload:
-    """One of KINDS at a size; `stored` has an entry a client."""
+    """One of KINDS at a given size; `stored` has one entry per client."""
 
     def __init__(self, name: str, size: Size = FULL):
         self.name, self.size, self.kind = name, size, KINDS[name]
@@ -58,8 +58,8 @@ class Workload:
         rng = np.random.default_rng(1)
         centre = np.log(self.kind.mean_examples) - self.kind.spread**2 / 2
         wanted = np.round(rng.lognormal(centre, self.kind.spread, size.clients))
-        most = min(self.kind.most_examples, size.most_batches * self.batch_size - 1)
-        self.examples = np.clip(wanted, 1, most).astype(int)  # a client
+        most = min(self.kind.max_examples, size.max_batches * self.batch_size - 1)
+        self.examples = np.clip(wanted, 1, most).astype(int)  # per client
         common = self.kind.common(rng)
         self.stored = [
             self.kind.examples(np.random.default_rng((2, client)), common, count)
@@ -84,7 +84,7 @@ class Workload:
 
 
 def padded_batches(x: np.ndarray, y: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(x, y, mask), all of full size: the mask is 0 on the padding of a short last batch."""
+    """(x, y, mask) of full batch size: the mask is 0 on the padding of a short last batch."""
     for first in range(0, len(x), size):
         real = min(size, len(x) - first)
         filled = [
@@ -93,7 +93,7 @@ def padded_batches(x: np.ndarray, y: np.ndarray, size: int) -> Iterator[tuple[np
         yield filled[0], filled[1], (np.arange(size) < real).astype(np.float32)
 
 
-# --- shakespeare: a Markov chain, three likely successors a token ---------------------------------------------------
+# --- shakespeare: a Markov chain with three likely successors per token ---------------------------------------------
 
 
 def _sequences(rng: np.random.Generator, successors: np.ndarray, count: int) -> np.ndarray:
@@ -122,7 +122,7 @@ def _language_model(uniform: Uniform) -> Arrays:
     return weights | output
 
 
-# --- tags: Zipf-distributed words, stored as ids and made dense when a client is loaded -----------------------------
+# --- tags: Zipf-distributed words, stored as ids and converted to dense bags when a client is loaded ----------------
 
 
 def _zipf(_: np.random.Generator) -> np.ndarray:
@@ -131,19 +131,19 @@ def _zipf(_: np.random.Generator) -> np.ndarray:
 
 
 def _texts(rng: np.random.Generator, cumulative: np.ndarray, count: int) -> np.ndarray:
-    words = np.searchsorted(cumulative, rng.random((count, WORDS_A_TEXT)))
+    words = np.searchsorted(cumulative, rng.random((count, WORDS_PER_TEXT)))
     return words.clip(0, WORDS - 1).astype(np.uint16)
 
 
 def tags_of(texts: np.ndarray) -> np.ndarray:
-    """A text's first words decide its tags."""
-    return texts[:, :TAGS_A_TEXT] % TAGS
+    """The first words of a text determine its tags."""
+    return texts[:, :TAGS_PER_TEXT] % TAGS
 
 
 def _load_texts(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     row = np.arange(len(texts))[:, None]
     bags = np.zeros((len(texts), WORDS), np.float32)
-    np.add.at(bags, (row, texts.astype(np.int64)), np.float32(1 / WORDS_A_TEXT))
+    np.add.at(bags, (row, texts.astype(np.int64)), np.float32(1 / WORDS_PER_TEXT))
     labels = np.zeros((len(texts), TAGS), np.float32)
     labels[row, tags_of(texts).astype(np.int64)] = 1
     return bags, labels
@@ -153,7 +153,7 @@ def _logistic_regression(uniform: Uniform) -> Arrays:
     return {"kernel": uniform(WORDS, TAGS, fan=WORDS), "bias": np.zeros(TAGS, np.float32)}
 
 
-# --- cnn: one noisy template a class --------------------------------------------------------------------------------
+# --- cnn: one noisy template per class ------------------------------------------------------------------------------
 
 
 def _templates(rng: np.random.Generator) -> np.ndarray:
