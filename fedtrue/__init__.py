@@ -5,7 +5,11 @@ from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
 from fedtrue.engine.simulation import Simulation
+from fedtrue.runner.diagnose_run import diagnose
+from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
+from fedtrue.runner.load import load_run
+from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
 from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
@@ -20,10 +24,14 @@ __all__ = [
     "Task",
     "__version__",
     "client",
+    "diagnose",
+    "evaluate",
     "fedopt",
     "from_spec",
+    "load_run",
     "methods",
     "server",
+    "sweep",
     "tasks",
     "theory",
     "train",

@@ -25,7 +25,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("federation",),
     ("theory",),
     ("engine",),
-    ("diagnose",),
+    ("diagnosis",),
     ("runner",),
     ("report",),
     ("fedtrue",),  # the package's __init__.py

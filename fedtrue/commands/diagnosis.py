@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from fedtrue.commands.answer import Answer, printed, table
-from fedtrue.diagnose import Diagnosis, Verdict, judge
+from fedtrue.diagnosis import Diagnosis, Verdict, judge
 from fedtrue.runner.diagnose_run import diagnose_run
 from fedtrue.runner.records import read_summary
 from fedtrue.spec import part_name, part_options

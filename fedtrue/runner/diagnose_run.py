@@ -1,13 +1,14 @@
 """Check a run for client-drift bias: its last checkpoint is opened and a round there is taken apart."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedtrue.algorithm.method import Method
-from fedtrue.diagnose.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting, measure_round
+from fedtrue.diagnosis.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting, measure_round
+from fedtrue.diagnosis.verdict import Verdict, judge
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
@@ -52,6 +53,43 @@ def diagnose_run(
     with float64(task.float64):
         server, memory_of = _restored(found, task, method, setting)
         return measure_round(task, method, server, memory_of, found.round, setting, clients, orders, progress)
+
+
+class Finding(NamedTuple):
+    """What was measured, and what it means."""
+
+    diagnosis: Diagnosis
+    verdict: Verdict
+
+
+def diagnose(
+    run: str | Path,
+    task: Task | None = None,
+    method: Method | None = None,
+    *,
+    clients: int = CLIENTS,
+    orders: int = ORDERS,
+) -> Finding:
+    """Check a run for client-drift bias: what moves the server at the run's last model, and what to do about it.
+
+    Args:
+        run: the run folder.
+        task, method: those of the run, where its folder cannot rebuild them because they were written in Python.
+        clients: how many to look at, at least.
+        orders: batch orders to average over.
+
+    Returns:
+        The numbers (`.diagnosis`) and what they mean (`.verdict.sentence`, `.verdict.cure`).
+
+    >>> import tempfile, fedtrue as ft
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> method = ft.fedopt(ft.client.sgd(0.001), correction="none")
+    >>> _ = ft.train(ft.tasks.quadratic(), method, rounds=2000, local_steps=[2, 9], out=folder)
+    >>> ft.diagnose(folder).verdict.cause
+    'bias'
+    """
+    diagnosis = diagnose_run(run, task, method, clients=clients, orders=orders)
+    return Finding(diagnosis, judge(diagnosis))
 
 
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:

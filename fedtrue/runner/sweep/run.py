@@ -8,6 +8,7 @@ from typing import Any
 from fedtrue.files import write_atomically
 from fedtrue.runner import checkpoint
 from fedtrue.runner.build import load_task
+from fedtrue.runner.load import LoadedRun, load_run
 from fedtrue.runner.records import SWEEP, read_summary
 from fedtrue.runner.resolve import resolved
 from fedtrue.runner.rounds import Say
@@ -42,6 +43,27 @@ def prepare(file: Path, out: Path, only: str = "*") -> tuple[list[Cell], list[Gr
     if not kept.exists():
         write_atomically(kept, text)
     return cells, found
+
+
+def sweep(
+    file: str | Path, out: str | Path | None = None, *, cells: str = "*", at_once: int | None = None
+) -> list[LoadedRun]:
+    """Train all cells of a sweep file; those that have ended are left alone, the others go on.
+
+    Args:
+        file: the sweep's TOML file.
+        out: where the cells' run folders go; without it, runs/NAME.
+        cells: only those whose names match, e.g. "*seed=0".
+        at_once: cells in one program; without it, as many as fit.
+
+    Returns:
+        The runs, in the order of the cells.
+    """
+    path = Path(file)
+    folder = Path(out) if out is not None else Path("runs") / path.stem
+    chosen, found = prepare(path, folder, cells)
+    run_groups(found, folder, at_once, Stop(), lambda name, lines: None, lambda line: None)
+    return [load_run(folder / cell.name) for cell in chosen]
 
 
 def run_groups(found: Sequence[Group], out: Path, at_once: int | None, stop: Stop, watch: Watch, say: Say) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.diagnose.decompose import Decomposition, Piece
-from fedtrue.diagnose.measure import Diagnosis
+from fedtrue.diagnosis.decompose import Decomposition, Piece
+from fedtrue.diagnosis.measure import Diagnosis
 from fedtrue.spec import part_name
 
 MIN_SHARE = 0.5  # of the truth: at a fixed point the pieces cancel the truth, so the one to blame has about half of it

@@ -14,8 +14,8 @@ from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import Sampling, client_sizes
-from fedtrue.diagnose.clients import Point, VisitedClient, add_up, without_momentum
-from fedtrue.diagnose.decompose import Decomposition, decompose
+from fedtrue.diagnosis.clients import Point, VisitedClient, add_up, without_momentum
+from fedtrue.diagnosis.decompose import Decomposition, decompose
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
 from fedtrue.precision import float64

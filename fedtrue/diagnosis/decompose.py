@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm.correction import Correction
-from fedtrue.diagnose.clients import Sums
+from fedtrue.diagnosis.clients import Sums
 
 ROUNDING = 1e3  # times the precision, of what is added up: a smaller direction is rounding error
 

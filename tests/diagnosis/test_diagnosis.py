@@ -10,8 +10,8 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.cli import build_parser, main
-from fedtrue.diagnose.measure import CLIENTS, ORDERS
-from fedtrue.diagnose.verdict import judge
+from fedtrue.diagnosis.measure import CLIENTS, ORDERS
+from fedtrue.diagnosis.verdict import judge
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
@@ -201,7 +201,7 @@ def test_drawn_cohorts_find_what_all_cohorts_are(tmp_path, monkeypatch):
     twelve = {"hessians": rng.uniform(1, 9, (12, 2)).tolist(), "minima": rng.normal(size=(12, 2)).tolist()}
     config = quadratic_run("joint", "adagrad", options=twelve, local_steps=4, cohort=3)  # 220 cohorts
     exact = diagnosed(tmp_path / "all", config).numbers.pieces["cohorts"]
-    monkeypatch.setattr("fedtrue.diagnose.measure.COHORTS", (200, 200))
+    monkeypatch.setattr("fedtrue.diagnosis.measure.COHORTS", (200, 200))
     drawn = diagnosed(tmp_path / "drawn", config).numbers.pieces["cohorts"]
     assert exact.standard_error == 0 < drawn.standard_error
     assert drawn.norm == pytest.approx(exact.norm, abs=4 * drawn.standard_error)
@@ -285,3 +285,63 @@ def test_a_folder_without_a_checkpoint_is_refused_in_one_line(tmp_path, capsys, 
 def test_the_commands_defaults_are_the_functions():
     options = build_parser().parse_args(["diagnose", "RUN"])
     assert (options.clients, options.orders) == (CLIENTS, ORDERS)
+
+
+# --- methods with terms, pulls and statistics of their own ------------------------------------------------------------
+
+
+def trained(path, method, rounds=3000, **settings):
+    task = ft.tasks.quadratic(HESSIANS, MINIMA)
+    ft.train(task, method, rounds=rounds, local_steps=STEPS.tolist(), out=path, **settings)
+    return ft.diagnose(path)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_settled_control_variates_leave_no_bias_where_fedavg_has_one(tmp_path, option):
+    fedavg = trained(tmp_path / "fedavg", ft.methods.fedavg(RATE))
+    scaffold = trained(tmp_path / "scaffold", ft.methods.scaffold(ft.client.sgd(RATE), option=option))
+    assert fedavg.verdict.cause == "bias" and fedavg.diagnosis.numbers.pieces["bias"].along < -0.9
+    assert not scaffold.verdict.biased and "has converged" in scaffold.verdict.sentence
+
+
+def test_control_variates_that_have_not_settled_are_said_to_be_so(tmp_path):
+    found = trained(tmp_path / "run", ft.methods.scaffold(ft.client.sgd(RATE)), rounds=1, cohort=1)
+    assert found.diagnosis.numbers.pieces["bias"].norm > 0
+    if found.verdict.cause == "bias":
+        assert "control variates" in found.verdict.sentence
+
+
+def test_the_pieces_of_a_proximal_method_add_up_to_its_pseudo_gradient(tmp_path):
+    """At x the pull is 0, so the truth is the gradient at the scale of the pulled steps."""
+    method = ft.methods.fedprox(ft.client.sgd(RATE), mu=30.0, correction="joint")
+    found = trained(tmp_path / "run", method, rounds=50).diagnosis
+    with float64():
+        task = ft.tasks.quadratic(HESSIANS, MINIMA)
+        at = jnp.asarray(ft.load_run(tmp_path / "run").params)
+        expected = jax.jit(pseudo_gradient(task, method, STEPS.tolist()))(at)
+    assert found.numbers.pseudo_gradient_norm == pytest.approx(np.linalg.norm(np.asarray(expected)), rel=1e-9)
+    assert found.numbers.pieces["bias"].norm < 1e-12 * found.numbers.truth  # the exact trace has the pull in it
+    assert found.client_weights.max() < STEPS.max()  # a pulled client moves less than its steps
+
+
+def test_mimelite_is_taken_apart_without_the_servers_momentum(tmp_path):
+    """Its clients then are SGD clients with rate (1−β) η."""
+    found = trained(tmp_path / "run", ft.methods.mimelite(ft.client.momentum(RATE, beta=0.5)), rounds=5).diagnosis
+    assert found.client_weights == pytest.approx(0.5 * STEPS)
+
+
+def test_a_correction_of_your_own_is_diagnosed(tmp_path):
+    """Dividing by the number of steps is FedNova's; written by hand, it has no bias either."""
+    by_hand = ft.Correction(
+        needs_trace=True,
+        send=lambda pseudo_gradient, n: {"update": jax.tree.map(lambda d, t: d / t, pseudo_gradient, n)},
+        receive=lambda mean: mean["update"],
+    )
+    task = ft.tasks.quadratic(HESSIANS, MINIMA)
+    method = ft.fedopt(ft.client.sgd(1e-4), ft.server.sgd(5.0), correction=by_hand)
+    ft.train(task, method, rounds=3000, local_steps=STEPS.tolist(), out=tmp_path / "run")
+    with pytest.raises(ValueError, match="parts that no file can name"):
+        ft.diagnose(tmp_path / "run")
+    found = ft.diagnose(tmp_path / "run", task, method)
+    assert found.diagnosis.numbers.pieces["bias"].norm < 1e-12 * found.diagnosis.numbers.clients_scale
+    assert not found.verdict.biased

@@ -1,0 +1,221 @@
+"""Settings are recorded as they are used, and refused by name where nobody uses them."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+import fedtrue as ft
+from fedtrue.algorithm.methods import METHODS
+from fedtrue.cli import main
+from fedtrue.runner.build import build_method, load_task
+from fedtrue.runner.settings import RunConfig, change, read_toml
+
+RATES = {"fedavg": ["--client-rate", "0.01"], "scaffold": ["--client-rate", "0.01", "--set", "option=I"]}
+
+
+def refused(arguments, capsys):
+    assert main(arguments) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    return line
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--method fedadam --client-rate 0.01 --correction joint", "fedadam has no correction: it takes client_rate"),
+        ("--method fedadam --client-rate 0.01 --set server.epsilon=0.1", "fedadam has no server"),
+        ("--method fedavg --client-rate 0.01 --client adam", "fedavg has no client"),
+        ("--method fedavg --client-rate 0.01 --trace paper", "fedavg has no trace"),
+        ("--method scaffold --client-rate 0.01 --client-state inherit", "scaffold has no client_state"),
+        ("--method fedavg --client-rate 0.01 --set mu=0.1", "fedavg has no mu"),
+        ("--method fedavg", "method 'fedavg' needs a client rate: --client-rate 0.1"),
+        ("--set mu=0.1", "fedopt has no mu"),
+        ("--set colour=red", "'colour' is not a setting"),
+        ("--client adam --set client.beta=0.5", "adam has no beta (did you mean 'beta"),
+        ("--method scaffold --client-rate 0.01 --set option=III", "scaffold: option 'III' is not known"),
+    ],
+)
+def test_a_setting_that_the_method_does_not_take_is_refused_and_nothing_is_written(flags, said, tmp_path, capsys):
+    arguments = ["run", "quadratic", "--rounds", "1", *flags.split(), "--out", str(tmp_path / "run")]
+    assert said in refused(arguments, capsys)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_the_config_of_a_run_is_the_spec_of_its_method(name, tmp_path, capsys):
+    flags = ["--method", name, "--client-rate", "0.01"]
+    assert main(["run", "quadratic", "--rounds", "2", *flags, "--out", str(tmp_path / "run"), "--json"]) == 0
+    config = read_toml(tmp_path / "run" / "config.toml")
+    method = build_method(config, load_task(config))
+    assert method.name == name and config.method == method.spec
+    table = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert table["method"] == name
+    for key, value in method.spec.items():
+        assert key == "name" or table[key] == value
+    assert ("correction" in table) == ("correction" in method.spec)  # nothing beyond what the method has
+
+
+def test_a_run_from_python_and_the_same_run_from_the_command_line_have_the_same_config(tmp_path):
+    flags = "--client adam --client-rate 0.01 --server adagrad --server-rate 0.1 --rounds 3 --cohort 1 --seed 4"
+    assert main(["run", "quadratic", *flags.split(), "--out", str(tmp_path / "cli"), "--json"]) == 0
+    method = ft.fedopt(ft.client.adam(0.01), ft.server.adagrad(0.1))
+    ft.train(ft.tasks.quadratic(), method, rounds=3, cohort=1, seed=4, out=tmp_path / "python")
+    tables = [tomllib.loads((tmp_path / name / "config.toml").read_text()) for name in ("cli", "python")]
+    origins = [table.pop("origin") for table in tables]
+    assert tables[0] == tables[1]
+    assert origins[0]["data"] == origins[1]["data"]
+
+
+def test_a_rate_reaches_the_part_or_the_method_that_has_it():
+    task = ft.tasks.quadratic()
+    named = change(RunConfig("quadratic"), {"method": "fedavg", "client_rate": 0.3}, "test")
+    assert build_method(named, task).spec["client_rate"] == 0.3
+    parts = change(RunConfig("quadratic"), {"client": {"name": "adam", "learning_rate": 0.1}}, "test")
+    assert build_method(change(parts, {"client_rate": 0.3}, "test"), task).spec["client"]["learning_rate"] == 0.3
+    again = change(change(parts, {"client_rate": 0.3}, "test"), {"client": {"learning_rate": 0.7}}, "test")
+    assert build_method(again, task).spec["client"]["learning_rate"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("rounds", "many", "rounds takes int, not 'many'"),
+        ("rounds", 2.5, "rounds takes int, not 2.5"),
+        ("seed", True, "seed takes int, not True"),
+        ("tensorboard", 1, "tensorboard takes bool, not 1"),
+        ("rate_multipliers", ["a"], r"rate_multipliers takes list\[float\], not"),
+        ("local_steps", [1.5], r"local_steps takes int or list\[int\], not"),
+        ("method", 3, "method takes str, not 3"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_name(key, value, said):
+    with pytest.raises(ValueError, match=said):
+        change(RunConfig("quadratic"), {key: value}, "run.toml")
+
+
+def test_whole_numbers_are_accepted_where_real_ones_are_wanted():
+    assert change(RunConfig("quadratic"), {"rate_multipliers": [1, 2]}, "run.toml").rate_multipliers == [1.0, 2.0]
+
+
+# --- going on with a run ----------------------------------------------------------------------------------------------
+
+
+def run(folder, task=None, method=None, **changed):
+    arguments = {"rounds": 4, "cohort": 2, "local_steps": 2, "seed": 1, "checkpoint_every": 2, **changed}
+    task = task or ft.tasks.quadratic([[1.0], [2.0], [4.0]], [[0.0], [1.0], [2.0]])
+    return ft.train(task, method or ft.fedopt(ft.client.adam(0.1)), out=folder, **arguments)
+
+
+OTHERS = {
+    "another method": ({"method": ft.methods.fedavg(0.1)}, "method was fedopt, is fedavg"),
+    "another client": ({"method": ft.fedopt(ft.client.sgd(100.0))}, "client was .*'adam'.* is .*'sgd'"),
+    "another rate": ({"method": ft.fedopt(ft.client.adam(0.2))}, "'learning_rate': 0.2"),
+    "another correction": ({"method": ft.fedopt(ft.client.adam(0.1), correction="none")}, "correction was joint"),
+    "another seed": ({"seed": 2}, "seed was 1, is 2"),
+    "another cohort": ({"cohort": 3}, "cohort was 2, is 3"),
+    "other steps": ({"local_steps": [1, 2, 3]}, r"local_steps was 2, is \[1, 2, 3\]"),
+    "other data": ({"task": ft.tasks.quadratic([[1.0], [2.0], [5.0]], [[0.0], [1.0], [2.0]])}, "task_options was"),
+    "another task": ({"task": ft.tasks.synthetic_tags(clients=3, words=20, tags=5)}, "task was quadratic"),
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_resuming_another_run_says_what_differs_and_writes_nothing(which, tmp_path):
+    run(tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    changed, said = OTHERS[which]
+    with pytest.raises(ValueError, match=f"holds another run \\(.*{said}"):
+        run(tmp_path / "run", resume=True, **changed)
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert {path: data for path, data in after.items() if path.name != ".lock"} == {
+        path: data for path, data in before.items() if path.name != ".lock"
+    }
+
+
+def test_the_same_arrays_with_other_numbers_are_other_data(tmp_path):
+    def task(offset):
+        return ft.tasks.from_arrays(
+            [{"x": np.arange(6, dtype=np.float32) + offset}] * 3,
+            init=lambda key: np.zeros((), np.float32),
+            loss=lambda params, example: (params - example["x"]) ** 2,
+        )
+
+    run(tmp_path / "run", task(0))
+    with pytest.raises(ValueError, match="the train data is not the same"):
+        run(tmp_path / "run", task(1), resume=True)
+    run(tmp_path / "run", task(0), resume=True)
+
+
+def test_a_run_may_go_on_for_more_rounds_and_its_config_says_so(tmp_path):
+    run(tmp_path / "parts")
+    run(tmp_path / "parts", resume=True, rounds=7)
+    whole = run(tmp_path / "whole", rounds=7)
+    parts = run(tmp_path / "parts", resume=True, rounds=7)
+    np.testing.assert_array_equal(parts.params, whole.params)
+    assert tomllib.loads((tmp_path / "parts" / "config.toml").read_text())["rounds"] == 7
+
+
+# --- the three methods, everywhere ------------------------------------------------------------------------------------
+
+NEW = {
+    "fedprox": ["--client-rate", "0.02", "--set", "mu=0.5"],
+    "scaffold": ["--client-rate", "0.02", "--set", "option=II"],
+    "mimelite": ["--client", "adam", "--client-rate", "0.02"],
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_new_method_runs_resumes_and_is_diagnosed_from_the_command_line(name, tmp_path, capsys):
+    common = ["run", "quadratic", "--method", name, *NEW[name], "--cohort", "1", "--local-steps", "2,5"]
+    common += ["--set", "task_options.noise=0.3", "--checkpoint-every", "4", "--json"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([*common, "--rounds", "9", "--out", str(whole)]) == 0
+    assert main([*common, "--rounds", "9", "--out", str(parts)]) == 0
+    for left in ("00000009.json", "00000009.safetensors"):
+        (parts / "checkpoints" / left).unlink()
+    (parts / "summary.json").unlink()
+    assert main(["resume", str(parts)]) == 0
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert main(["diagnose", str(whole), "--orders", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["method"].startswith(name) and answer["sentence"].endswith(".")
+
+
+SWEEP = """
+task = "quadratic"
+rounds = 5
+local_steps = [2, 5]
+[sweep.product]
+client_rate = [0.01, 0.03]
+[[sweep.cells]]
+method = "fedprox"
+mu = 0.1
+[[sweep.cells]]
+method = "fedprox"
+mu = 0.4
+[[sweep.cells]]
+method = "scaffold"
+option = "I"
+[[sweep.cells]]
+method = "mimelite"
+client = "adagrad"
+"""
+
+
+def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(tmp_path):
+    from fedtrue.runner.sweep.run import prepare
+
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    cells, groups = prepare(tmp_path / "sweep.toml", tmp_path / "out")
+    assert (len(cells), [len(group) for _, group in groups]) == (8, [4, 2, 2])  # mu and the rate are numbers
+    assert main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--json"]) == 0
+    for cell in cells:
+        alone = tmp_path / "alone" / cell.name
+        config = str(tmp_path / "out" / cell.name / "config.toml")
+        assert main(["run", config, "--out", str(alone), "--json"]) == 0
+        ours, theirs = (ft.load_run(path).params for path in (tmp_path / "out" / cell.name, alone))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
