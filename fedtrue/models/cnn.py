@@ -26,8 +26,8 @@ def small_cnn(
         dtype: of the products; sums and weights are float32.
         method: how to convolve, see `convolve`; by default the fastest on this platform.
 
-    >>> params = small_cnn(10).init(jax.random.key(0))
-    >>> sum(leaf.size for leaf in jax.tree.leaves(params))
+    >>> shapes = jax.eval_shape(small_cnn(10).init, jax.random.key(0))
+    >>> sum(leaf.size for leaf in jax.tree.leaves(shapes))
     1199882
     """
     height, width, channels = image_shape

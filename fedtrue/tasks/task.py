@@ -219,9 +219,8 @@ def from_arrays(
     ...     init=lambda key: jnp.zeros(()),
     ...     loss=lambda params, example: (params - example["x"]) ** 2,
     ... )
-    >>> result = ft.train(task, ft.fedopt(ft.client.sgd(0.1), correction="none"), rounds=100)
-    >>> f"{result.params:.2f}"  # the mean of all examples
-    '3.00'
+    >>> len(task.train), task.client_weights().tolist()  # by examples
+    (2, [2.0, 1.0])
     """
     batch_loss, batch_metrics = _batched(loss, metrics)
     task = Task(
