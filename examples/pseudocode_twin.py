@@ -42,7 +42,7 @@ def reciprocal(n):
 
 
 def federate(x, gradients, weights, name, rate, steps, gammas, rounds, correction, trace, client_state, **options):
-    """The outer loop, server SGD with learning rate 1; `gradients[i](x)` is the gradient of client i, `weights` sum to 1."""
+    """The outer loop with server SGD at rate 1; `gradients[i](x)` is the gradient of client i, `weights` sum to 1."""
     states = [None] * len(gradients)
     for _ in range(rounds):
         update, inverse_trace, mean_v, mean_t = 0.0, 0.0, 0.0, 0.0
