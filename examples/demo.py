@@ -1,4 +1,4 @@
-"""`make demo`: four methods on real plays, from the same weights and over the same cohorts; a table and a picture.
+"""`make demo`: four methods on real plays, with the same initial weights and cohorts; prints a table, draws a picture.
 
 python examples/demo.py [--rounds 20] [--out demo]
 """
@@ -16,10 +16,10 @@ import fedtrue as ft
 from fedtrue.commands.answer import RoundsBar, printed, table
 from fedtrue.report.curves import draw_curves
 
-SEQUENCES = 16  # kept of each role, so that the demo ends while you watch
+SEQUENCES = 16  # per role, so that the demo takes only a minute or two
 EVALUATED = 1024  # test sequences
-# The paper's best rates for Shakespeare with server SGD, but for "+ local": its server rate 10 was set by hand for
-# roles cut to four steps (the paper's 100 was not tried here). None of the four was tuned on this data.
+# The paper's best learning rates for Shakespeare with server SGD, except for "+ local": its server learning rate 10 was
+# set by hand, because roles take only four steps here (the paper's 100 was not tried). None was tuned on this data.
 METHODS = {
     "client SGD": ft.fedopt(ft.client.sgd(1.0), ft.server.sgd(1.0), correction="none"),
     "client Adagrad": ft.fedopt(ft.client.adagrad(10**-0.5), ft.server.sgd(10**-0.5), correction="none"),
@@ -33,24 +33,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("demo"))
     options = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", 2)  # clients train side by side, one a core
+    jax.config.update("jax_num_cpu_devices", 2)  # clients train in parallel, one per core
 
     task = ft.tasks.shakespeare()
     task = replace(task, train=task.train.take(SEQUENCES), evaluation_limit=EVALUATED)
     print(f"data: {task.source}\n{len(task.train):,} roles, at most {SEQUENCES} sequences of 80 characters each")
     rows, curves = [], {}
     for name, method in METHODS.items():
-        began = time.perf_counter()
+        start = time.perf_counter()
         with RoundsBar(options.rounds, name.strip()) as bar:
             result = ft.train(task, method, rounds=options.rounds, progress=bar)
         metrics = result.evaluations[-1]["metrics"]["test"]
-        rows.append([name, metrics["loss"], 100 * metrics["accuracy"], time.perf_counter() - began])
+        rows.append([name, metrics["loss"], 100 * metrics["accuracy"], time.perf_counter() - start])
         curves[name.strip()] = (np.arange(1, options.rounds + 1), result.history["loss"])
     title = f"Next character after {options.rounds} rounds of {task.cohort} roles"
     options.out.mkdir(parents=True, exist_ok=True)
     picture = options.out / "curves.png"
     draw_curves(
-        curves, picture, title="Real plays, the same weights, the same cohorts", y_label="train loss (nats a character)"
+        curves, picture, title="Real plays, same initial weights and cohorts", y_label="train loss (nats per character)"
     )
     columns = ["method", "final test loss", "final test accuracy (%)", "seconds"]
     printed(table(title, columns, rows), f"picture: {picture}")()

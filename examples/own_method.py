@@ -1,4 +1,4 @@
-"""A method is one expression of parts; a part of your own is a function or an optax transformation.
+"""A method from parts: the client learning rate is a function of the round, the server an optax transformation.
 
 python examples/own_method.py
 """
@@ -11,7 +11,7 @@ import fedtrue as ft
 
 
 def decayed_joint_yogi(learning_rate, halve_every):
-    """Client Yogi whose rate halves, jointly corrected, under Lion on the server."""
+    """Client Yogi with a decaying learning rate and the joint correction; Lion on the server."""
     halving = lambda round_index: learning_rate * 0.5 ** jnp.floor(round_index / halve_every)
     return ft.fedopt(client=ft.client.yogi(halving), server=optax.lion(0.02), correction="joint")
 

@@ -1,4 +1,4 @@
-"""Your own federation from plain arrays: one dict of arrays a client, and the loss of one example.
+"""Your own federation from plain arrays: one dict of arrays per client, and the loss of one example.
 
 python examples/own_task.py
 """
@@ -11,7 +11,7 @@ import fedtrue as ft
 rng = np.random.default_rng(0)
 
 
-def client(examples):  # every client has inputs of its own scale and an opinion of its own
+def client(examples):  # each client has its own input scale and its own true weights
     x = rng.normal(size=(examples, 5)) * rng.uniform(0.1, 3.0, size=5)
     return {"x": x, "y": x @ rng.normal(size=5)}
 
@@ -26,7 +26,7 @@ task = ft.tasks.from_arrays(
 
 if __name__ == "__main__":
     pooled = {column: np.concatenate([client[column] for client in clients]) for column in ("x", "y")}
-    minimiser = np.linalg.lstsq(pooled["x"], pooled["y"], rcond=None)[0]  # what the federation should find
+    minimiser = np.linalg.lstsq(pooled["x"], pooled["y"], rcond=None)[0]  # the point the federation should find
     for correction in ("none", "joint"):
         method = ft.fedopt(client=ft.client.adam(learning_rate=0.003), correction=correction)
         result = ft.train(task, method, rounds=2000, seed=0)

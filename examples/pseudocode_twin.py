@@ -1,4 +1,4 @@
-"""Algorithm 1 in plain NumPy, one client after another: what the fast path is held to. It imports nothing of fedtrue.
+"""Algorithm 1 in plain NumPy, one client after another: the tests compare fedtrue with it. It does not import fedtrue.
 
 python examples/pseudocode_twin.py
 """
@@ -6,7 +6,7 @@ python examples/pseudocode_twin.py
 import numpy as np
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-7
-START = {"sgd": 0.0, "momentum": 0.0, "adagrad": 0.1, "adam": 0.0, "yogi": 1.0, "rmsprop": 0.0}  # the constant c
+START = {"sgd": 0.0, "momentum": 0.0, "adagrad": 0.1, "adam": 0.0, "yogi": 1.0, "rmsprop": 0.0}  # initial accumulator c
 
 
 def accumulate(name, v, g, beta2):
@@ -18,7 +18,7 @@ def accumulate(name, v, g, beta2):
 
 
 def local_steps(x, gradient, name, rate, steps, gamma, state, lagged=False, c=None):
-    """The inner loop: returns x_i, both traces, and the optimizer state."""
+    """The inner loop: returns x_i, both traces and the optimizer state."""
     adaptive, beta2 = name in ("adagrad", "adam", "yogi", "rmsprop"), 0.9 if name == "rmsprop" else BETA2
     beta1 = BETA1 if name in ("adam", "yogi", "momentum") else 0.0
     m, v, k, t = state or (np.zeros_like(x), np.full_like(x, START[name] if c is None else c), 0, 0)
@@ -30,7 +30,7 @@ def local_steps(x, gradient, name, rate, steps, gamma, state, lagged=False, c=No
         m = beta1 * m + (1 - beta1) * g
         scale = np.sqrt(1 - beta2**t) / (1 - beta1**k) if name in ("adam", "yogi") else 1.0
         x = x - gamma * rate * scale * p * m
-        ones = beta1 * ones + (1 - beta1)  # the same momentum, fed with ones
+        ones = beta1 * ones + (1 - beta1)  # the same momentum, applied to ones
         exact = exact + gamma * scale * p * ones
         average = beta1 * average + (1 - beta1) * p
         paper = paper + gamma * average
@@ -42,7 +42,7 @@ def reciprocal(n):
 
 
 def federate(x, gradients, weights, name, rate, steps, gammas, rounds, correction, trace, client_state, **options):
-    """The outer loop with server SGD 1; `gradients[i](x)` is client i's gradient, `weights` sum to 1."""
+    """The outer loop with server SGD at rate 1; `gradients[i](x)` is the gradient of client i, `weights` sum to 1."""
     states = [None] * len(gradients)
     for _ in range(rounds):
         update, inverse_trace, mean_v, mean_t = 0.0, 0.0, 0.0, 0.0

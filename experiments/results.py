@@ -1,15 +1,15 @@
 """Rebuilds the tables and pictures of docs/results.md from the kept records.
 
     python experiments/results.py            # `make results`
-    python experiments/results.py --check    # exit code 1 if the page is not what the records say
+    python experiments/results.py --check    # exit code 1 if the page differs from the records
 
-The page names the command of each of its tables, and the command's words replace what stands below it:
+The page contains the command of each table; its output replaces the text below it:
 
     <!-- fedtrue table experiments/records/shakespeare-paper.runs.xz -->
     …
     <!-- end -->
 
-Commands of pictures stand alone: <!-- draw: fedtrue report … --pictures docs/pictures/shakespeare -->.
+A drawing command has no text below it: <!-- draw: fedtrue report … --pictures docs/pictures/shakespeare -->.
 """
 
 import contextlib
@@ -22,37 +22,37 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
-TABLE = re.compile(r"(<!-- fedtrue (?P<words>.*?) -->\n)(?P<said>.*?)(<!-- end -->)", re.DOTALL)
-DRAWING = re.compile(r"<!-- draw: fedtrue (?P<words>.*?) -->")
+TABLE = re.compile(r"(<!-- fedtrue (?P<command>.*?) -->\n)(?P<output>.*?)(<!-- end -->)", re.DOTALL)
+DRAWING = re.compile(r"<!-- draw: fedtrue (?P<command>.*?) -->")
 
 
-def said_by(words: str) -> str:
-    """What a fedtrue command prints."""
+def output_of(command: str) -> str:
+    """The output of a fedtrue command."""
     from fedtrue.cli import main
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        code = main(shlex.split(words))
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = main(shlex.split(command))
     if code:
-        raise SystemExit(f"fedtrue {words}: exit code {code}")
-    return said.getvalue()
+        raise SystemExit(f"fedtrue {command}: exit code {code}")
+    return output.getvalue()
 
 
 def rebuilt(page: str) -> str:
-    """The page with every table made anew."""
-    return TABLE.sub(lambda block: block[1] + said_by(block["words"]) + block[4], page)
+    """The page with every table rebuilt."""
+    return TABLE.sub(lambda block: block[1] + output_of(block["command"]) + block[4], page)
 
 
 def main() -> int:
     os.chdir(ROOT)
     page = PAGE.read_text()
-    made = rebuilt(page)
+    new_page = rebuilt(page)
     if "--check" in sys.argv:
-        return int(made != page)
+        return int(new_page != page)
     for drawing in DRAWING.finditer(page):
-        print(said_by(drawing["words"]), end="")
-    PAGE.write_text(made)
-    print(f"{PAGE.relative_to(ROOT)}: {len(TABLE.findall(made))} tables")
+        print(output_of(drawing["command"]), end="")
+    PAGE.write_text(new_page)
+    print(f"{PAGE.relative_to(ROOT)}: {len(TABLE.findall(new_page))} tables")
     return 0
 
 

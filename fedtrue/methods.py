@@ -1,27 +1,4 @@
 """`ft.methods.*`: the named methods."""
 
-from fedtrue.algorithm.methods import (
-    METHODS,
-    fedadagrad,
-    fedadam,
-    fedavg,
-    fedavgm,
-    fedopt,
-    fedprox,
-    fedyogi,
-    mimelite,
-    scaffold,
-)
-
-__all__ = [
-    "METHODS",
-    "fedadagrad",
-    "fedadam",
-    "fedavg",
-    "fedavgm",
-    "fedopt",
-    "fedprox",
-    "fedyogi",
-    "mimelite",
-    "scaffold",
-]
+from fedtrue.algorithm.methods import *  # noqa: F403
+from fedtrue.algorithm.methods import __all__ as __all__
