@@ -7,7 +7,7 @@ from typing import Any
 
 from fedtrue.runner.records import Run
 
-NOT_SETTINGS = ("label", "paper", "checkpoint_every", "tensorboard")  # how a run is shown and kept, not what it does
+NOT_SETTINGS = ("label", "reference", "checkpoint_every", "tensorboard")  # they do not change what a run computes
 PARTS = ("client", "server")
 TITLES = {
     "client.name": "client",
@@ -42,9 +42,9 @@ class Group:
         return [run.config.get("seed", 0) for run in self.runs]
 
     @property
-    def paper(self) -> float | None:
-        """What the paper printed for these runs."""
-        return next((run.config["paper"] for run in self.runs if run.config.get("paper") is not None), None)
+    def reference(self) -> float | None:
+        """The published number for these runs."""
+        return next((run.config["reference"] for run in self.runs if run.config.get("reference") is not None), None)
 
     @property
     def status(self) -> str:

@@ -21,7 +21,7 @@ from fedtrue.report.tables import (
     bytes_text,
     default_columns,
     duration_text,
-    paper_applies,
+    reference_applies,
     table_of,
     written,
 )
@@ -53,7 +53,7 @@ def page(
             "cards": _cards(runs, groups, measure),
             "runs": _runs_table(groups, measure),
             "best_title": _best_title(runs, measure),
-            "paper": _paper(groups, measure),
+            "reference": _reference(groups, measure),
             "configs": [_config(i, run, target) for i, run in enumerate(r for g in groups for r in g.runs)],
             "several_seeds": any(len(g.runs) > 1 for g in groups),
             "data": page_data(groups, measure, threshold),
@@ -124,7 +124,7 @@ def _best_title(runs: Sequence[Run], measure: Measure) -> str:
 
 def _runs_table(groups: Sequence[Group], measure: Measure) -> dict[str, Any]:
     """All groups with what sets them apart; sortable, a tick box per curve, names and seeds linked to the configs."""
-    keys = [key for key in default_columns(groups, measure) if key not in ("paper", "difference")]
+    keys = [key for key in default_columns(groups, measure) if key not in ("reference", "difference")]
     if "status" not in keys:
         keys.insert(keys.index(f"mean_last.{measure.key}"), "status")
     table, best = table_of(groups, measure.key, keys), best_group(groups, measure)
@@ -163,23 +163,23 @@ def status_class(text: str) -> str:
     return "diverged" if "diverged" in text else "running" if "running" in text else "finished"
 
 
-def _paper(groups: Sequence[Group], measure: Measure) -> dict[str, Any] | None:
-    """Ours beside the paper's, where a run names the paper's number."""
-    if not paper_applies(groups, measure):
+def _reference(groups: Sequence[Group], measure: Measure) -> dict[str, Any] | None:
+    """Our numbers next to the published ones, for the runs whose settings have a `reference`."""
+    if not reference_applies(groups, measure):
         return None
-    named = [g for g in groups if g.paper is not None]
-    table = table_of(named, measure.key, ["run", measure.key, "paper", "difference"])
+    named = [g for g in groups if g.reference is not None]
+    table = table_of(named, measure.key, ["run", measure.key, "reference", "difference"])
     away = [row[-1] for row in table.values()]
     largest = max((abs(each) for each in away if each is not None), default=0.0) or 1.0
     title = mean_last_title(measure, last_means([run for g in named for run in g.runs], measure))
     return {
-        "note": f"{title[0].upper()}{title[1:]}, and what the paper printed for it",
+        "note": f"{title[0].upper()}{title[1:]}, compared with the published number",
         "columns": table.columns,
-        "rows": [_paper_row(texts, each or 0.0, largest) for texts, each in zip(table.texts(), away)],
+        "rows": [_reference_row(texts, each or 0.0, largest) for texts, each in zip(table.texts(), away)],
     }
 
 
-def _paper_row(texts: Sequence[str], away: float, largest: float) -> dict[str, Any]:
+def _reference_row(texts: Sequence[str], away: float, largest: float) -> dict[str, Any]:
     """With a bar as long as the part of the largest difference."""
     name, *numbers = texts
     side = "ahead" if away >= 0 else "behind"

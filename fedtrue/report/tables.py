@@ -1,4 +1,4 @@
-"""A table of runs: the settings that differ, means over seeds, the paper's number beside ours."""
+"""A table of runs: the settings that differ, means over seeds, the published number next to ours."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ def table_of(
     target: float | None = None,
     winners: Sequence[str] | None = None,
 ) -> Table:
-    """The columns asked for; else name, what differs, seeds, status if not all finished, measure, paper, costs.
+    """The columns asked for; else name, what differs, seeds, status if not all finished, measure, reference, costs.
 
     A metric's bare name, `test.accuracy`, is short for `mean_last.test.accuracy`, by which the paper compares.
     `target`: costs are those until the measure reaches it. `winners`: of each combination of these columns' values only
@@ -123,14 +123,14 @@ def default_columns(groups: Sequence[Group], measure: Measure, target: float | N
     keys += ["seed"] if any(each != seeds[0] for each in seeds) or len(seeds[0]) > 1 else []
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
     keys += [f"{statistic}.{measure.key}" for statistic in ("mean_last", "final", "best")]
-    keys += ["paper", "difference"] if paper_applies(groups, measure) else []
+    keys += ["reference", "difference"] if reference_applies(groups, measure) else []
     return [*keys, *(("rounds_done", "bytes", "seconds") if target is None else COSTS)]
 
 
-def paper_applies(groups: Sequence[Group], measure: Measure) -> bool:
-    """A paper's number is of the task's own measure, the first there is; beside another it would mislead."""
+def reference_applies(groups: Sequence[Group], measure: Measure) -> bool:
+    """A published number belongs to the task's main measure, the first one; next to another it would mislead."""
     runs = [run for group in groups for run in group.runs]
-    return any(group.paper is not None for group in groups) and measure == chosen_measure(runs)
+    return any(group.reference is not None for group in groups) and measure == chosen_measure(runs)
 
 
 def all_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[Column]:
@@ -143,7 +143,7 @@ def all_columns(groups: Sequence[Group], measure: Measure, target: float | None 
         Column("seed", "seeds", lambda group: group.seeds, _seeds_text),
         Column("status", "status", lambda group: group.status),
         *(column for each in measures(runs) for column in _measure_columns(each, runs)),
-        *_paper_columns(measure),
+        *_reference_columns(measure),
         *_cost_columns(),
         *(_target_columns(measure, target) if target is not None else []),
         Column("device", "device", lambda group: _origins(group, lambda origin: origin.get("devices", []))),
@@ -184,9 +184,9 @@ def _measure_columns(measure: Measure, runs: Sequence[Run]) -> list[Column]:
     ]
 
 
-def _paper_columns(measure: Measure) -> list[Column]:
+def _reference_columns(measure: Measure) -> list[Column]:
     return [
-        Column("paper", "paper", lambda group: group.paper, _printed, numeric=True, best="highest"),
+        Column("reference", "reference", lambda group: group.reference, _printed, numeric=True, best="highest"),
         Column("difference", "difference", lambda group: difference(group, measure), _signed, numeric=True),
     ]
 
@@ -238,11 +238,11 @@ def _mean_of(group: Group, value: Callable[[Run], float]) -> Mean | None:
 
 
 def difference(group: Group, measure: Measure) -> float | None:
-    """Ours − the paper's, in the paper's unit: percent for shares."""
+    """Our number − the published one, in percent where the measure is shown in percent."""
     ours = group_value(group, measure)
-    if ours is None or group.paper is None:
+    if ours is None or group.reference is None:
         return None
-    return ours.value * (100 if measure.percent else 1) - group.paper
+    return ours.value * (100 if measure.percent else 1) - group.reference
 
 
 def written(value: Mean | MeanOfLast | None, measure: Measure) -> str:

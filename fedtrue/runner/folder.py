@@ -31,7 +31,7 @@ from fedtrue.tasks.metric import Metric
 from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
-MAY_CHANGE = ("rounds", "lanes", "label", "paper", "checkpoint_every", "tensorboard")  # when a run goes on
+MAY_CHANGE = ("rounds", "lanes", "label", "reference", "checkpoint_every", "tensorboard")  # when a run goes on
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")

@@ -63,7 +63,7 @@ class RunConfig:
     checkpoint_every: int | str = setting(CHECKPOINT_EVERY, "rounds, or seconds as 60s; with --out", "INT|SECONDS")
     tensorboard: bool = setting(False, "write event files too; with --out", "")
     label: str | None = setting(None, "what the run is called in tables and curves", "TEXT")
-    paper: float | None = setting(None, "a published number for it, shown beside ours", "FLOAT")
+    reference: float | None = setting(None, "the published number for this run, shown next to ours", "FLOAT")
 
     @property
     def method_name(self) -> str:

@@ -63,14 +63,14 @@ def learning(rounds, end, speed, seed=0, noise=0.004):
 
 
 def methods(folder: Path, rounds=300, seeds=(0, 1, 2)):
-    """Four methods under three seeds, a number of the paper's each; one more that diverged, one that is not done."""
+    """Four methods under three seeds, each with a reference; one more that diverged, one that is not done."""
     kinds = {
         "client SGD": ("sgd", "none", 57.68, 0.574, 9),
         "client Adagrad": ("adagrad", "none", 57.85, 0.575, 14),
         "Adagrad + local correction": ("adagrad", "local", 57.75, 0.572, 11),
         "Adagrad + joint correction": ("adagrad", "joint", 58.06, 0.579, 15),
     }
-    for name, (client, correction, paper, end, speed) in kinds.items():
+    for name, (client, correction, reference, end, speed) in kinds.items():
         for seed in seeds:
             values = learning(rounds, end, speed, seed=hash_of(name) + seed)
             loss = (4.4 - 4 * np.asarray(learning(rounds, end * 1.4, speed, hash_of(name) + 7 + seed, 0.02))).tolist()
@@ -79,7 +79,7 @@ def methods(folder: Path, rounds=300, seeds=(0, 1, 2)):
                 values,
                 loss=loss,
                 label=name,
-                paper=paper,
+                reference=reference,
                 seed=seed,
                 correction=correction,
                 client={"name": client, "learning_rate": 10**-0.5},

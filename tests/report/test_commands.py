@@ -143,7 +143,7 @@ def test_a_heat_map_says_what_the_report_says(made_runs, tmp_path, capsys):
         (["table", "nowhere"], "nowhere is not a run folder"),
         (["table", "RUNS", "--metric", "test.acuracy"], "did you mean 'test.accuracy'"),
         (["table", "RUNS", "--columns", "rnu"], "did you mean 'run'"),
-        (["table", "RUNS", "--sort", "pape"], "did you mean 'paper'"),
+        (["table", "RUNS", "--sort", "referenc"], "did you mean 'reference'"),
         (["table", "RUNS", "--format", "latx"], "invalid choice"),
         (["table", "RUNS", "--target", "57"], "0.57 means 57 %"),
         (["table", "RUNS", "--target", "nan"], "--target must be a finite number"),

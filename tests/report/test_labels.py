@@ -10,7 +10,7 @@ def read(*folders):
 
 
 def test_flattening_dots_the_tables_and_leaves_out_how_a_run_is_shown():
-    config = {"task": "mnist", "label": "x", "paper": 1.0, "client": {"name": "adam", "learning_rate": 0.1}}
+    config = {"task": "mnist", "label": "x", "reference": 1.0, "client": {"name": "adam", "learning_rate": 0.1}}
     assert flatten(config) == {"task": "mnist", "client.name": "adam", "client.learning_rate": 0.1}
 
 

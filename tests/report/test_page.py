@@ -93,14 +93,15 @@ def test_the_same_records_give_the_same_page(made_runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "part", ["Beside the paper", "57.68", 'scope="row"', 'scope="col"', "<figcaption", 'lang="en"']
+    "part", ["Compared with published numbers", "57.68", 'scope="row"', 'scope="col"', "<figcaption", 'lang="en"']
 )
 def test_the_page_has(part, made_runs, tmp_path):
     assert part in without_plotly(written(made_runs["methods"], tmp_path / "report.html"))
 
 
-def test_runs_without_a_paper_have_no_section_for_it(made_runs, tmp_path):
-    assert "Beside the paper" not in without_plotly(written(made_runs["sweep"], tmp_path / "report.html"))
+def test_runs_without_a_reference_have_no_section_for_it(made_runs, tmp_path):
+    page = written(made_runs["sweep"], tmp_path / "report.html")
+    assert "Compared with published numbers" not in without_plotly(page)
 
 
 def test_a_run_that_has_only_begun_is_shown_among_others(tmp_path):

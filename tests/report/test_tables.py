@@ -15,21 +15,21 @@ from tests.report.made_runs import write_run
 
 @pytest.fixture
 def two_methods(tmp_path):
-    """client SGD under seeds 0 and 1 (0.50 and 0.52; the paper has 50), client Adam under seed 0 (0.6)."""
+    """client SGD under seeds 0 and 1 (0.50 and 0.52; the reference is 50), client Adam under seed 0 (0.6)."""
     sgd, adam = ({"name": name, "learning_rate": 0.1} for name in ("sgd", "adam"))
-    write_run(tmp_path / "a0", [0.50], label="client SGD", paper=50.0, client=sgd)
-    write_run(tmp_path / "a1", [0.52], label="client SGD", paper=50.0, client=sgd, seed=1)
+    write_run(tmp_path / "a0", [0.50], label="client SGD", reference=50.0, client=sgd)
+    write_run(tmp_path / "a1", [0.52], label="client SGD", reference=50.0, client=sgd, seed=1)
     write_run(tmp_path / "b0", [0.60], label="client Adam", client=adam)
     return group([read_run(path) for path in find_runs([tmp_path])])
 
 
-def test_seeds_are_averaged_and_the_papers_number_stands_beside_ours(two_methods):
+def test_seeds_are_averaged_and_the_reference_stands_next_to_ours(two_methods):
     rows = as_records(table_of(two_methods))
     assert rows[0]["mean_last.test.accuracy"] == {
         "value": approx(0.51), "deviation": approx(0.02 / 2**0.5), "seeds": 2, "evaluations": 1, "rounds": 1
     }  # fmt: skip
-    assert rows[0]["difference"] == approx(1.0)  # 100 · 0.51 − 50, in percent as the paper prints
-    assert (rows[1]["paper"], rows[1]["difference"]) == (None, None)
+    assert rows[0]["difference"] == approx(1.0)  # 100 · 0.51 − 50, in percent like the reference
+    assert (rows[1]["reference"], rows[1]["difference"]) == (None, None)
     assert [column.key for column in table_of(two_methods).columns] == [
         *(
             "run",
@@ -38,20 +38,20 @@ def test_seeds_are_averaged_and_the_papers_number_stands_beside_ours(two_methods
             "mean_last.test.accuracy",
             "final.test.accuracy",
             "best.test.accuracy",
-            "paper",
+            "reference",
             "difference",
         ),
         *("rounds_done", "bytes", "seconds"),
     ]
 
 
-def test_the_papers_number_is_not_set_beside_another_metric(two_methods):
-    assert "paper" not in [column.key for column in table_of(two_methods, "train.loss").columns]
+def test_the_reference_is_not_shown_next_to_another_metric(two_methods):
+    assert "reference" not in [column.key for column in table_of(two_methods, "train.loss").columns]
 
 
 def test_markdown_has_a_row_a_group(two_methods):
-    assert to_markdown(table_of(two_methods, columns=["run", "client.name", "test.accuracy", "paper"])) == (
-        "| run | client | test accuracy, the one evaluation in the only round (%) | paper |\n"
+    assert to_markdown(table_of(two_methods, columns=["run", "client.name", "test.accuracy", "reference"])) == (
+        "| run | client | test accuracy, the one evaluation in the only round (%) | reference |\n"
         "|---|---|--:|--:|\n"
         "| client SGD | sgd | 51.00 ± 1.41 | 50.00 |\n"
         "| client Adam | adam | 60.00 | – |\n"
@@ -68,7 +68,7 @@ def test_csv_has_raw_numbers_and_the_deviation_in_a_column_of_its_own(two_method
 def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
     by = lambda key: [each.name for each in table_of(two_methods, sort=key).groups]
     assert by("test.accuracy") == ["client Adam", "client SGD"]
-    assert by("paper") == ["client SGD", "client Adam"]
+    assert by("reference") == ["client SGD", "client Adam"]
     assert by("client.name") == ["client Adam", "client SGD"]
 
 

@@ -37,7 +37,7 @@ from fedtrue.runner import toml
 from fedtrue.runner.settings import RunConfig, check_names, from_table, set_one
 
 WAYS = ("product", "zip", "random", "cells")
-UNSEEN = ("label", "paper")  # in the names of cells
+UNSEEN = ("label", "reference")  # in the names of cells
 PARTS = ("client", "server", "correction", "method")  # unseen too where a label names them
 NAME_LENGTH = 80
 

@@ -16,7 +16,7 @@ from fedtrue.algorithm.method import Method
 from fedtrue.runner.settings import DEFAULT_METHOD, RunConfig
 from fedtrue.spec import from_spec
 
-NOT_SHAPE = ("method", "label", "paper")
+NOT_SHAPE = ("method", "label", "reference")
 CHOSEN = ("client", "server", "correction")  # parts of which each cell of one program may have another
 
 Path = tuple[str, ...]  # of a number in a spec: ("client", "learning_rate")
