@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -35,15 +36,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedtrue: {stopped}", file=sys.stderr)
         return stopped.exit_code
     if options.json:
-        print(json.dumps(answer.data, default=_plain))
+        print(as_json(answer.data))
     else:
         answer.show()
     return 0
 
 
-def _plain(value: Any) -> Any:
-    """NumPy values as JSON's own."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+def as_json(data: Any) -> str:
+    """One JSON document; a number that is not finite is null, as JSON has no other word for it."""
+    return json.dumps(_json_value(data), allow_nan=False)
+
+
+def _json_value(value: Any) -> Any:
+    """NumPy values, paths and numbers that are not finite as JSON's own."""
+    if isinstance(value, dict):
+        return {str(key): _json_value(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return _json_value(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
 class Parser(argparse.ArgumentParser):

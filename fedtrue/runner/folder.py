@@ -66,6 +66,8 @@ def check_same(path: Path, settings: Mapping[str, Any], data: str) -> None:
         for key in dict.fromkeys([*recorded, *wanted])
         if key not in MAY_CHANGE and recorded.get(key) != wanted.get(key)
     ]
+    if wanted["rounds"] < recorded.get("rounds", 0):
+        differ.append(f"rounds was {recorded['rounds']}, is {wanted['rounds']}")
     if where_from.get("data") not in (None, data):
         differ.append("the train data is not the same")
     if differ:

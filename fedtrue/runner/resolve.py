@@ -20,7 +20,7 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "local_epochs": task.local_epochs,
         "batch_size": task.batch_size,
         "evaluation_limit": task.evaluation_limit,
-        "precision": default_precision(),
+        "precision": None if task.float64 else default_precision(),
     }
     filled = {name: value for name, value in left.items() if getattr(config, name) is None}
     return replace(config, method=from_spec(method_spec(config, task)).spec, **filled)

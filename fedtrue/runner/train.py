@@ -132,7 +132,7 @@ def python_settings(task: Task, method: Method, own: Mapping[str, Any]) -> dict[
     """What config.toml holds of a run that Python started: all of it, even where no file could start it again."""
     spec = task.spec or {"name": task.name}
     options = part_options(spec)
-    precision = options.pop("dtype", None) or default_precision()
+    precision = options.pop("dtype", None) or (None if task.float64 else default_precision())
     config = RunConfig(
         part_name(spec),
         task_options=options,

@@ -135,6 +135,13 @@ def test_resuming_another_run_says_what_differs_and_writes_nothing(which, tmp_pa
     }
 
 
+def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(tmp_path):
+    run(tmp_path / "run")
+    with pytest.raises(ValueError, match="rounds was 4, is 3"):
+        run(tmp_path / "run", resume=True, rounds=3)
+    assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["rounds"] == 4
+
+
 def test_the_same_arrays_with_other_numbers_are_other_data(tmp_path):
     def task(offset):
         return ft.tasks.from_arrays(
@@ -156,6 +163,20 @@ def test_a_run_may_go_on_for_more_rounds_and_its_config_says_so(tmp_path):
     parts = run(tmp_path / "parts", resume=True, rounds=7)
     np.testing.assert_array_equal(parts.params, whole.params)
     assert tomllib.loads((tmp_path / "parts" / "config.toml").read_text())["rounds"] == 7
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_diverges_answers_in_valid_json(capsys):
+    """A client rate far too large: the weights overflow, and JSON has no word for infinity."""
+    words = "run quadratic --method fedavg --client-rate 1 --rounds 400 --local-steps 2,30 --json"
+    assert main(words.split()) == 0
+    json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+
+def test_a_run_with_python_parts_says_how_it_is_diagnosed(tmp_path, capsys):
+    own = ft.fedopt(ft.client.sgd(lambda round_index: 0.1))
+    run(tmp_path / "run", method=own)
+    assert "ft.diagnose(RUN, task, method)" in refused(["diagnose", str(tmp_path / "run")], capsys)
 
 
 # --- the three methods, everywhere ------------------------------------------------------------------------------------
