@@ -118,7 +118,14 @@ def made_spec(name: str, options: Mapping[str, Any]) -> Spec:
 
 
 def from_spec(spec: Any, kind: str = "method") -> Any:
-    """The part that this spec describes: a name, a table of name and options, or a part, which is returned as it is.
+    """The part that this spec describes.
+
+    Args:
+        spec: a name, a table of name and options, or a part, which is returned as it is.
+        kind: "method", "client", "server", "correction", "trace", "sampling" or "weighting".
+
+    Returns:
+        The part, equal to the one whose spec it is.
 
     >>> import fedtrue as ft
     >>> method = ft.fedopt(ft.client.adam(0.01), correction="joint")

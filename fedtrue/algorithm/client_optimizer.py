@@ -139,7 +139,18 @@ def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move
 
 @named("client")
 def sgd(learning_rate: Any) -> ClientOptimizer:
-    """step = g."""
+    """step = g.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.sgd(0.1).spec["learning_rate"]
+    0.1
+    """
     return ClientOptimizer(
         schedule("sgd: learning_rate", learning_rate),
         init=lambda params, client: (),
@@ -151,7 +162,21 @@ def sgd(learning_rate: Any) -> ClientOptimizer:
 
 @named("client")
 def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nesterov: bool = False) -> ClientOptimizer:
-    """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1."""
+    """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta: β of the momentum.
+        dampening: d, what the new gradient is dampened by; β without it, as Algorithm 1 has it.
+        nesterov: look ahead by one momentum step.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.momentum(0.1).spec["learning_rate"]
+    0.1
+    """
     check_float("momentum: beta", beta, high=1.0)
     dampening = beta if dampening is None else check_float("momentum: dampening", dampening, high=1.0)
     move = momentum_move(beta, dampening, nesterov)
@@ -163,7 +188,21 @@ def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nestero
 def adagrad(
     learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.1, lagged: bool = False
 ) -> ClientOptimizer:
-    """v' = v + g²,  P = 1/(√v' + ε),  step = P g."""
+    """v' = v + g²,  P = 1/(√v' + ε),  step = P g.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.adagrad(0.1).spec["learning_rate"]
+    0.1
+    """
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": jax.tree.map(lambda v, g: v + g**2, state["v"], g)}
@@ -176,7 +215,22 @@ def adagrad(
 def rmsprop(
     learning_rate: Any, beta2: Any = 0.9, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0, lagged: bool = False
 ) -> ClientOptimizer:
-    """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g."""
+    """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.rmsprop(0.1).spec["learning_rate"]
+    0.1
+    """
     check_float("rmsprop: beta2", beta2, high=1.0)
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +250,24 @@ def adam(
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
-    """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected."""
+    """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        bias_correction: correct for the start at 0, as Keras does.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.adam(0.1).spec["learning_rate"]
+    0.1
+    """
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": _decayed(state["v"], g, beta2)}
@@ -216,7 +287,24 @@ def yogi(
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
-    """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class."""
+    """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        bias_correction: correct for the start at 0, as Keras does.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.yogi(0.1).spec["learning_rate"]
+    0.1
+    """
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {"v": jax.tree.map(lambda v, g: v - (1 - beta2) * jnp.sign(v - g**2) * g**2, state["v"], g)}
@@ -236,7 +324,24 @@ def amsgrad(
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
-    """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows."""
+    """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        bias_correction: correct for the start at 0, as Keras does.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.amsgrad(0.1).spec["learning_rate"]
+    0.1
+    """
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         v = _decayed(state["v"], g, beta2)
@@ -258,7 +363,24 @@ def adabelief(
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
-    """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed."""
+    """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed.
+
+    Args:
+        learning_rate: η, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε, added to the root.
+        initial_accumulator: where v starts in every round.
+        bias_correction: correct for the start at 0, as Keras does.
+        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.adabelief(0.1).spec["learning_rate"]
+    0.1
+    """
 
     def accumulate(g: Any, state: dict[str, Any]) -> dict[str, Any]:
         belief = jax.tree.map(lambda b, g: beta1 * b + (1 - beta1) * g, state["belief"], g)
@@ -272,7 +394,19 @@ def adabelief(
 
 @named("client")
 def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
-    """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d)."""
+    """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d).
+
+    Args:
+        preconditioners: one diagonal (clients, d) or matrix (clients, d, d) per client.
+        learning_rate: η, a number or a function of the round.
+
+    Returns:
+        A client optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.client.preconditioned([[1.0, 2.0], [3.0, 4.0]], 0.1).name
+    'preconditioned'
+    """
     maps = np.asarray(preconditioners, np.float64)
     if maps.ndim not in (2, 3) or (maps.ndim == 3 and maps.shape[1] != maps.shape[2]):
         raise ValueError(f"preconditioners must have shape (clients, d) or (clients, d, d), not {maps.shape}")

@@ -5,6 +5,7 @@ x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -70,74 +71,85 @@ class ClientState(NamedTuple):
 
 def client_work(loss: Loss, parts: ClientParts) -> ClientWork:
     """The client's part of a phase: start, step, finish."""
-    optimizer, trace, correction, client_state, rule = parts
+    return ClientWork(
+        partial(_init_memory, parts), partial(_start, loss, parts), partial(_step, loss, parts), partial(_finish, parts)
+    )
 
-    def fresh(params: Any, client: Any) -> dict[str, Any]:
-        return {
-            "optimizer": optimizer.init(params, client),
-            "move": optimizer.move.init(params),
-            "trace": trace.init_memory(optimizer, params, rule.pull is not None) if parts.traced else (),
-        }
 
-    def init_memory(broadcast: Broadcast, client: Any) -> Any:
-        own = fresh(broadcast.params, client) if client_state == "inherit" else ()
-        return _memory(own, rule.init_memory(broadcast) if rule.init_memory else ())
+def _fresh(parts: ClientParts, params: Any, client: Any) -> dict[str, Any]:
+    """The optimizer's state, the move's memory and the trace's memory before the first step."""
+    optimizer, trace = parts.optimizer, parts.trace
+    return {
+        "optimizer": optimizer.init(params, client),
+        "move": optimizer.move.init(params),
+        "trace": trace.init_memory(optimizer, params, parts.rule.pull is not None) if parts.traced else (),
+    }
 
-    def start(broadcast: Broadcast, client: Client, memory: Any) -> ClientState:
-        begin = fresh(broadcast.params, client.index)
-        n = trace.init(optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
-        if client_state in ("sync", FIXED):
-            begin = {**begin, **broadcast.shared}
-        if client_state == "inherit" and memory:  # an optimizer without a state leaves nothing to inherit
-            begin = memory["own"]
-            n = trace.init(optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
-        kept = memory["rule"] if rule.init_memory else ()
-        added = {
-            "memory": kept,
-            "term": rule.term(broadcast, kept) if rule.term else (),
-            "gradients": _no_gradients(broadcast.params) if rule.needs_gradient_at_start else (),
-        }
-        return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums)
 
-    def step(broadcast: Broadcast, state: ClientState, batch: Any, learning_rate: Any) -> ClientState:
-        gradient_of = jax.value_and_grad(loss.function, has_aux=True)
-        (_, sums), gradient = gradient_of(state.params, batch)
-        gradient = _added(gradient, rule, state, broadcast)
-        p, optimizer_state = optimizer.precondition(gradient, state.optimizer)
-        move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
-        pull = None if rule.pull is None else rule.pull * learning_rate
-        added = dict(state.rule)
-        if rule.needs_gradient_at_start:
-            added["gradients"] = _gathered(state.rule["gradients"], gradient_of(broadcast.params, batch)[1], batch)
-        return ClientState(
-            jax.tree.map(lambda x, s: x - (learning_rate * s).astype(x.dtype), state.params, move),
-            optimizer_state,
-            memory,
-            trace.update(optimizer, p, optimizer_state, state.trace, pull) if parts.traced else (),
-            added,
-            jax.tree.map(jnp.add, state.metric_sums, sums),
-        )
+def _init_memory(parts: ClientParts, broadcast: Broadcast, client: Any) -> Any:
+    own = _fresh(parts, broadcast.params, client) if parts.client_state == "inherit" else ()
+    return _memory(own, parts.rule.init_memory(broadcast) if parts.rule.init_memory else ())
 
-    def finish(broadcast: Broadcast, state: ClientState, client: Client, context: Context) -> ClientOutput:
-        pseudo_gradient = jax.tree.map(jnp.subtract, broadcast.params, state.params)
-        gamma = client.rate_multiplier
-        n = jax.tree.map(lambda n: gamma * n, trace.total(state.trace)) if parts.traced else None
-        sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
-        contributions = {name: Contribution(value) for name, value in sent.items()}
-        if client_state == "sync":
-            contributions["optimizer_state"] = Contribution(state.optimizer)
-        kept: Any = ()
-        if rule.report:
-            steps = Steps(pseudo_gradient, n, _mean_gradient(state.rule["gradients"]))
-            reported, kept = rule.report(broadcast, state.rule["memory"], steps, client)
-            contributions |= reported
-        own: Any = ()
-        if client_state == "inherit":
-            ones = trace.keep(state.trace) if parts.traced else ()
-            own = {"optimizer": state.optimizer, "move": state.move, "trace": ones}
-        return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
 
-    return ClientWork(init_memory, start, step, finish)
+def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client, memory: Any) -> ClientState:
+    begin, rule = _fresh(parts, broadcast.params, client.index), parts.rule
+    if parts.client_state in ("sync", FIXED):
+        begin = {**begin, **broadcast.shared}
+    if parts.client_state == "inherit" and memory:  # an optimizer without a state leaves nothing to inherit
+        begin = memory["own"]
+    n = parts.trace.init(parts.optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
+    kept = memory["rule"] if rule.init_memory else ()
+    added = {
+        "memory": kept,
+        "term": rule.term(broadcast, kept) if rule.term else (),
+        "gradients": _no_gradients(broadcast.params) if rule.needs_gradient_at_start else (),
+    }
+    return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums)
+
+
+def _step(
+    loss: Loss, parts: ClientParts, broadcast: Broadcast, state: ClientState, batch: Any, learning_rate: Any
+) -> ClientState:
+    optimizer, rule = parts.optimizer, parts.rule
+    gradient_of = jax.value_and_grad(loss.function, has_aux=True)
+    (_, sums), gradient = gradient_of(state.params, batch)
+    gradient = _added(gradient, rule, state, broadcast)
+    p, optimizer_state = optimizer.precondition(gradient, state.optimizer)
+    move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
+    pull = None if rule.pull is None else rule.pull * learning_rate
+    added = dict(state.rule)
+    if rule.needs_gradient_at_start:
+        added["gradients"] = _gathered(state.rule["gradients"], gradient_of(broadcast.params, batch)[1], batch)
+    return ClientState(
+        jax.tree.map(lambda x, s: x - (learning_rate * s).astype(x.dtype), state.params, move),
+        optimizer_state,
+        memory,
+        parts.trace.update(optimizer, p, optimizer_state, state.trace, pull) if parts.traced else (),
+        added,
+        jax.tree.map(jnp.add, state.metric_sums, sums),
+    )
+
+
+def _finish(
+    parts: ClientParts, broadcast: Broadcast, state: ClientState, client: Client, context: Context
+) -> ClientOutput:
+    trace, correction, rule = parts.trace, parts.correction, parts.rule
+    pseudo_gradient = jax.tree.map(jnp.subtract, broadcast.params, state.params)
+    n = jax.tree.map(lambda n: client.rate_multiplier * n, trace.total(state.trace)) if parts.traced else None
+    sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
+    contributions = {name: Contribution(value) for name, value in sent.items()}
+    if parts.client_state == "sync":
+        contributions["optimizer_state"] = Contribution(state.optimizer)
+    own: Any = ()
+    if parts.client_state == "inherit":
+        ones = trace.keep(state.trace) if parts.traced else ()
+        own = {"optimizer": state.optimizer, "move": state.move, "trace": ones}
+    kept: Any = ()
+    if rule.report:
+        steps = Steps(pseudo_gradient, n, _mean_gradient(state.rule["gradients"]))
+        reported, kept = rule.report(broadcast, state.rule["memory"], steps, client)
+        contributions |= reported
+    return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
 
 
 def _memory(own: Any, rule: Any) -> Any:

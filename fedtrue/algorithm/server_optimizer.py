@@ -57,20 +57,56 @@ def _adaptive(
 
 @named("server")
 def sgd(learning_rate: Any = 1.0) -> ServerOptimizer:
-    """x' = x − α Δ."""
+    """x' = x − α Δ.
+
+    Args:
+        learning_rate: α, a number or a function of the round.
+
+    Returns:
+        A server optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.server.sgd(0.1).spec["learning_rate"]
+    0.1
+    """
     return from_optax(optax.sgd(schedule("server sgd: learning_rate", learning_rate)))
 
 
 @named("server")
 def momentum(learning_rate: Any, beta: Any = 0.9) -> ServerOptimizer:
-    """m' = β m + Δ,  x' = x − α m'."""
+    """m' = β m + Δ,  x' = x − α m'.
+
+    Args:
+        learning_rate: α, a number or a function of the round.
+        beta: β of the momentum.
+
+    Returns:
+        A server optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.server.momentum(0.1).spec["learning_rate"]
+    0.1
+    """
     rate = schedule("server momentum: learning_rate", learning_rate)
     return from_optax(optax.sgd(rate, check_float("server momentum: beta", beta, high=1.0)))
 
 
 @named("server")
 def adagrad(learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0) -> ServerOptimizer:
-    """v' = v + Δ²,  x' = x − α Δ / (√v' + ε_s)."""
+    """v' = v + Δ²,  x' = x − α Δ / (√v' + ε_s).
+
+    Args:
+        learning_rate: α, a number or a function of the round.
+        epsilon: ε_s, added to the root: the degree of adaptivity.
+        initial_accumulator: where v starts in round 0.
+
+    Returns:
+        A server optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.server.adagrad(0.1).spec["learning_rate"]
+    0.1
+    """
     return _adaptive("adagrad", learning_rate, lambda v, d: v + d**2, 0.0, epsilon, initial_accumulator)
 
 
@@ -78,7 +114,22 @@ def adagrad(learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any
 def adam(
     learning_rate: Any, beta1: Any = 0.9, beta2: Any = 0.99, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0
 ) -> ServerOptimizer:
-    """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s)."""
+    """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s).
+
+    Args:
+        learning_rate: α, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε_s, added to the root: the degree of adaptivity.
+        initial_accumulator: where v starts in round 0.
+
+    Returns:
+        A server optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.server.adam(0.1).spec["learning_rate"]
+    0.1
+    """
     check_float("server adam: beta2", beta2, high=1.0)
     decay = lambda v, d: beta2 * v + (1 - beta2) * d**2
     return _adaptive("adam", learning_rate, decay, beta1, epsilon, initial_accumulator)
@@ -88,7 +139,22 @@ def adam(
 def yogi(
     learning_rate: Any, beta1: Any = 0.9, beta2: Any = 0.99, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0
 ) -> ServerOptimizer:
-    """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s)."""
+    """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s).
+
+    Args:
+        learning_rate: α, a number or a function of the round.
+        beta1: β₁ of the momentum.
+        beta2: β₂ of the squared gradients.
+        epsilon: ε_s, added to the root: the degree of adaptivity.
+        initial_accumulator: where v starts in round 0.
+
+    Returns:
+        A server optimizer for `ft.fedopt`.
+
+    >>> import fedtrue as ft
+    >>> ft.server.yogi(0.1).spec["learning_rate"]
+    0.1
+    """
     check_float("server yogi: beta2", beta2, high=1.0)
     turn = lambda v, d: v - (1 - beta2) * jnp.sign(v - d**2) * d**2
     return _adaptive("yogi", learning_rate, turn, beta1, epsilon, initial_accumulator)

@@ -40,6 +40,9 @@ def synthetic_tags(
         topics: number of topics; each client has three.
         seed: of the data.
 
+    Returns:
+        The task.
+
     >>> task = synthetic_tags(clients=20, words=50, tags=8, examples_per_client=5)
     >>> len(task.train), len(task.test), int(task.train.sizes.max())
     (20, 2, 5)

@@ -43,6 +43,9 @@ def synthetic_words(
         examples_per_client: sentences per client, at most.
         topics: number of topics; each client has three.
         seed: of the data.
+
+    Returns:
+        The task.
         embedding: width of the embedding.
         hidden: units of the LSTM.
         projection: width of the dense layer before the output.

@@ -27,7 +27,21 @@ def fedavg(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """McMahan et al. 2017: client SGD, the server takes the weighted mean."""
+    """McMahan et al. 2017: client SGD, the server takes the weighted mean.
+
+    Args:
+        client_rate: the clients' learning rate, a number or a function of the round.
+        server_rate: the server's learning rate.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> ft.methods.fedavg(0.1).name
+    'fedavg'
+    """
     return _sgd_clients(client_rate, server.sgd(server_rate), sampling, weighting)
 
 
@@ -39,7 +53,22 @@ def fedavgm(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """Hsu et al. 2019: client SGD, server momentum."""
+    """Hsu et al. 2019: client SGD, server momentum.
+
+    Args:
+        client_rate: the clients' learning rate, a number or a function of the round.
+        server_rate: the server's learning rate.
+        beta: β of the server's momentum.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> ft.methods.fedavgm(0.1).name
+    'fedavgm'
+    """
     return _sgd_clients(client_rate, server.momentum(server_rate, beta), sampling, weighting)
 
 
@@ -51,7 +80,22 @@ def fedadagrad(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """Reddi et al. 2021: client SGD, server Adagrad."""
+    """Reddi et al. 2021: client SGD, server Adagrad.
+
+    Args:
+        client_rate: the clients' learning rate, a number or a function of the round.
+        server_rate: the server's learning rate.
+        epsilon: ε_s, added to the root.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> ft.methods.fedadagrad(0.1).name
+    'fedadagrad'
+    """
     return _sgd_clients(client_rate, server.adagrad(server_rate, epsilon), sampling, weighting)
 
 
@@ -65,7 +109,24 @@ def fedadam(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """Reddi et al. 2021: client SGD, server Adam."""
+    """Reddi et al. 2021: client SGD, server Adam.
+
+    Args:
+        client_rate: the clients' learning rate, a number or a function of the round.
+        server_rate: the server's learning rate.
+        beta1: β₁ of the server's momentum.
+        beta2: β₂ of its squared pseudo-gradients.
+        epsilon: ε_s, added to the root.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> ft.methods.fedadam(0.1).name
+    'fedadam'
+    """
     return _sgd_clients(client_rate, server.adam(server_rate, beta1, beta2, epsilon), sampling, weighting)
 
 
@@ -79,5 +140,22 @@ def fedyogi(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """Reddi et al. 2021: client SGD, server Yogi."""
+    """Reddi et al. 2021: client SGD, server Yogi.
+
+    Args:
+        client_rate: the clients' learning rate, a number or a function of the round.
+        server_rate: the server's learning rate.
+        beta1: β₁ of the server's momentum.
+        beta2: β₂ of its squared pseudo-gradients.
+        epsilon: ε_s, added to the root.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> ft.methods.fedyogi(0.1).name
+    'fedyogi'
+    """
     return _sgd_clients(client_rate, server.yogi(server_rate, beta1, beta2, epsilon), sampling, weighting)

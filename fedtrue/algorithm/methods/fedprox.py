@@ -28,6 +28,18 @@ def fedprox(
 
     With any client optimizer and correction; the exact trace accounts for the pull.
 
+    Args:
+        client: the clients' optimizer, one of `ft.client`.
+        mu: μ, the strength of the pull.
+        server: the server's optimizer, one of `ft.server`, or any optax transformation.
+        correction: "none", "local", "joint", or an `ft.Correction`.
+        trace: "exact", or "paper" for Algorithm 1's.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
     >>> import fedtrue as ft
     >>> method = ft.methods.fedprox(ft.client.sgd(0.1), mu=0.1)
     """

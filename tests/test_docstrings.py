@@ -1,0 +1,44 @@
+"""What users call is documented, and every example in a docstring runs."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import fedtrue as ft
+
+MODULES = [module.name for module in pkgutil.walk_packages(ft.__path__, "fedtrue.") if "__main__" not in module.name]
+NEED_DATA = {"mnist", "cifar10", "cifar100", "shakespeare", "stackexchange", "descriptions"}
+NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags"}
+PUBLIC = {
+    f"{space.__name__.removeprefix('fedtrue.')}.{name}": getattr(space, name)
+    for space in (ft, ft.client, ft.server, ft.methods, ft.tasks, ft.theory)
+    for name in space.__all__
+    if inspect.isfunction(getattr(space, name))
+}
+
+
+def with_examples():
+    for name in MODULES:
+        module = importlib.import_module(name)
+        if any(test.examples for test in doctest.DocTestFinder(exclude_empty=True).find(module, name)):
+            yield name
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_every_example_in_a_docstring_runs(name):
+    found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert found.attempted and not found.failed
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_function_says_what_it_takes_and_returns(name):
+    function = PUBLIC[name]
+    text = inspect.getdoc(function) or ""
+    if [p for p in inspect.signature(function).parameters if p != "self"]:
+        assert "Args:" in text, f"{name} does not say what it takes"
+    assert "Returns:" in text, f"{name} does not say what it returns"
+    if name.split(".")[-1] not in NEED_DATA | {"sweep", "report"}:
+        assert ">>>" in text, f"{name} has no example"
