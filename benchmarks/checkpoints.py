@@ -80,7 +80,7 @@ def main():
     state, done = simulation.start(), 0
     with tempfile.TemporaryDirectory() as temporary:
         for rounds in (10, 100, 500):
-            state, info = simulation.run(state, done, rounds - done)
+            state, info = simulation.run(state, rounds - done)
             done, seen[info.cohort] = rounds, True
             rows.append(measure(Path(temporary) / "checkpoints", simulation, state, done, np.flatnonzero(seen)))
             print(json.dumps(rows[-1]), flush=True)

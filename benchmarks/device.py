@@ -22,13 +22,12 @@ def measure(simulation, rounds, repeats=3):
     """(seconds of compilation and first round, median ms per round, ms of each repeat, infos, final params)."""
     state = simulation.start()
     began = time.perf_counter()
-    state, _ = simulation.run(state, 0, 1)
-    first, times, done = time.perf_counter() - began, [], 1
+    state, _ = simulation.run(state, 1)
+    first, times = time.perf_counter() - began, []
     for _ in range(repeats):
         began = time.perf_counter()
-        state, infos = simulation.run(state, done, rounds)
+        state, infos = simulation.run(state, rounds)
         times.append((time.perf_counter() - began) / rounds * 1e3)
-        done += rounds
     return first, float(np.median(times)), times, infos, jax.tree.map(np.asarray, state.server.params)
 
 

@@ -62,13 +62,13 @@ def perceptron(hidden):
 
 def seconds_per_round(simulations):
     """The median over the turns, one entry per simulation."""
-    states = [simulation.run(simulation.start(), 0, 1)[0] for simulation in simulations]
+    states = [simulation.run(simulation.start(), 1)[0] for simulation in simulations]
     times = [[] for _ in simulations]
     for turn in range(TURNS + 1):
         for n, simulation in enumerate(simulations):
             rounds = 1 if turn == 0 else max(1, int(SECONDS_PER_TURN / times[n][0]))
             began = time.perf_counter()
-            states[n], _ = simulation.run(states[n], 1, rounds)
+            states[n], _ = simulation.run(states[n]._replace(round=1), rounds)
             jax.block_until_ready(states[n])
             times[n].append((time.perf_counter() - began) / rounds)
     return [float(np.median(own[1:])) for own in times]

@@ -33,12 +33,12 @@ def timeline(simulation, rounds, dispatches):
         prepare(first_round)
         rows[-1]["host_ends"] = clock()
 
-    state, _ = simulation.run(simulation.start(), 0, rounds)  # compiles
+    state, _ = simulation.run(simulation.start(), rounds)  # compiles
     simulation._prepare = watched
     began = clock()
-    for dispatch in range(1, dispatches + 1):
+    for _ in range(dispatches):
         rows.append({"dispatched": clock()})
-        state, _ = simulation.run(state, dispatch * rounds, rounds)
+        state, _ = simulation.run(state, rounds)
         jax.block_until_ready(state)
         rows[-1]["results"] = clock()
     return [{name: round(at - began, 4) for name, at in row.items()} for row in rows]

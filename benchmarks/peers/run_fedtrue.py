@@ -139,7 +139,7 @@ def main() -> None:
     run.resume()
     for r in range(run.rounds):
         simulation.federation = replace(simulation.federation, sampling_sizes=marked(workload, r))
-        state, _ = simulation.run(state, r, 1)
+        state, _ = simulation.run(state, 1)
         jax.block_until_ready(state)
         run.lap()
         if r == 0:

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedtrue.algorithm.checks import check_int
+from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import on_device
 from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, plan_simulation, sampled_places
@@ -27,13 +28,21 @@ from fedtrue.engine.store import HostMemory, from_device, rows_of, to_device, wi
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
 from fedtrue.tasks.task import Task
+from fedtrue.types import Params
+
+
+class SimulationState(NamedTuple):
+    """What one round hands to the next. It can be used once: its arrays are given to the next state."""
+
+    server: ServerState
+    memory: Any  # what clients keep between rounds, on the devices or, if it is large, on the host
+    round: int  # rounds done
 
 
 class Simulation:
-    """Rounds on demand: `state = simulation.start()`, then `state, info = simulation.round(state, 0)`, and so on.
+    """Rounds on demand: `state = simulation.start()`, then `state, info = simulation.round(state)`, again and again.
 
-    `simulation.run(state, first_round, rounds)` is many rounds in one dispatch, with the same results. A state can be
-    used once: its memory is given to the next.
+    `simulation.run(state, rounds)` is many rounds in one dispatch, with the same results.
 
     With a `grid` (a tree of arrays with a leading axis of cells) `method` is a function of one cell's values, and all
     cells train together in one program: states and infos get the cells as their leading axis.
@@ -43,10 +52,10 @@ class Simulation:
     >>> with float64():
     ...     simulation = ft.Simulation(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.01)), seed=0)
     ...     state = simulation.start()
-    ...     for r in range(3):
-    ...         state, info = simulation.round(state, r)
-    >>> int(info.clients)
-    2
+    ...     for _ in range(3):
+    ...         state, info = simulation.round(state)
+    >>> state.round, int(info.clients)
+    (3, 2)
     """
 
     def __init__(
@@ -110,7 +119,7 @@ class Simulation:
         """The most rounds that `run` takes at once."""
         return self.plan.rounds_per_dispatch
 
-    def start(self, params: Any = None) -> State:
+    def start(self, params: Params | None = None) -> SimulationState:
         """The state before round 0; `params`: other weights than the task's own."""
         params = self.task.init(jax.random.key(self.seed)) if params is None else params
 
@@ -122,30 +131,32 @@ class Simulation:
 
         state = self._over_cells(initial, (0,))(self.grid)
         state = self._placed(jax.tree.map(jnp.copy, state))  # a method may use one array twice; a run gives each away
-        return state._replace(memory=self._host_memory(state.server)) if self.plan.memory_on_host else state
+        memory = self._host_memory(state.server) if self.plan.memory_on_host else state.memory
+        return SimulationState(state.server, memory, 0)
 
-    def round(self, state: State, round_index: int) -> tuple[State, RoundInfo]:
-        """One round, and what people look at."""
-        state, infos = self.run(state, round_index, 1)
+    def round(self, state: SimulationState) -> tuple[SimulationState, RoundInfo]:
+        """One more round, and what people look at."""
+        state, infos = self.run(state, 1)
         return state, jax.tree.map(lambda leaf: leaf[0] if self.grid is None else leaf[:, 0], infos)
 
-    def run(self, state: State, first_round: int, rounds: int) -> tuple[State, RoundInfo]:
+    def run(self, state: SimulationState, rounds: int) -> tuple[SimulationState, RoundInfo]:
         """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), one entry of the infos per round."""
+        server, memory, first_round = state
         federation = self._federation_at(first_round)
-        memory, rows, clients = state.memory, None, np.zeros(0, np.int64)
+        buffer, rows, clients = memory, None, np.zeros(0, np.int64)
         if isinstance(memory, HostMemory):
             clients = np.unique(self._clients_from(first_round)[:rounds])
             buffer, rows = self._placed(to_device(memory, clients, self._places))
-            state = state._replace(memory=buffer)
         numbers = jnp.int32(first_round), jnp.int32(rounds)
-        infos = self._empty_infos(self.grid, federation, rows, state)
-        state, infos = self._run(self.grid, federation, rows, *numbers, state, infos)
+        infos = self._empty_infos(self.grid, federation, rows, State(server, buffer))
+        (server, buffer), infos = self._run(self.grid, federation, rows, *numbers, State(server, buffer), infos)
         if isinstance(memory, HostMemory):
-            from_device(memory, clients, state.memory)
-            state = state._replace(memory=memory)
+            from_device(memory, clients, buffer)
+            buffer = memory
         self._prepare(first_round + rounds)  # the device is computing meanwhile
         taken = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
-        return state, jax.tree.map(lambda leaf: np.asarray(leaf[taken]), infos)
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf[taken]), infos)
+        return SimulationState(server, buffer, first_round + rounds), infos
 
     def _federation_at(self, first_round: int) -> Federation:
         if self._next is None or self._next[0] != first_round:
@@ -237,18 +248,21 @@ class Simulation:
             return [tree]
         return [jax.tree.map(operator.itemgetter(cell), tree) for cell in range(self.cells)]
 
-    def on_host(self, state: State, clients: np.ndarray) -> State:
+    def on_host(self, state: SimulationState, clients: np.ndarray) -> State:
         """The state as NumPy arrays, of the clients' memory only the rows of these clients."""
         memory = rows_of(state.memory, clients, self._client_axis)
         return jax.tree.map(np.asarray, State(state.server, memory))
 
-    def resumed(self, start: State, cells: Sequence[State], clients: np.ndarray) -> State:
-        """The state that `run` takes, from `start` and one state per cell with the rows of these clients."""
+    def resumed(
+        self, start: SimulationState, cells: Sequence[State], clients: np.ndarray, rounds: int
+    ) -> SimulationState:
+        """The state after `rounds` rounds, from `start` and one state per cell with the rows of these clients."""
         stacked = cells[0] if self.grid is None else jax.tree.map(lambda *leaves: np.stack(leaves), *cells)
         memory = with_rows(start.memory, clients, stacked.memory, self._client_axis)
-        if isinstance(memory, HostMemory):
-            return State(self._placed(jax.tree.map(jnp.asarray, stacked.server)), memory)
-        return self._placed(jax.tree.map(jnp.asarray, State(stacked.server, memory)))
+        server = self._placed(jax.tree.map(jnp.asarray, stacked.server))
+        on_device = not isinstance(memory, HostMemory)
+        memory = self._placed(jax.tree.map(jnp.asarray, memory)) if on_device else memory
+        return SimulationState(server, memory, rounds)
 
     @property
     def _client_axis(self) -> int:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedtrue.engine.planning import ROUNDS_PER_DISPATCH
-from fedtrue.engine.round import State
-from fedtrue.engine.simulation import Simulation
+from fedtrue.engine.simulation import Simulation, SimulationState
 from fedtrue.runner import checkpoint
 from fedtrue.runner.evaluation import Evaluator
 from fedtrue.runner.host_schedule import HostSchedule
@@ -31,13 +30,12 @@ def run_rounds(
 ) -> list[Result]:
     """Every cell of the simulation (one, without a grid), from where its journal stands to the last round."""
     evaluator = Evaluator(simulation.task, cells=simulation.grid is not None)
-    state, done = _begin(simulation, journals, say)
-    dispatch = 1
-    while done < schedule.rounds and not all(journal.given_up for journal in journals):
+    state, dispatch = _begin(simulation, journals, say), 1
+    while (done := state.round) < schedule.rounds and not all(journal.given_up for journal in journals):
         began = time.perf_counter()
         count = min(dispatch, schedule.next(done) - done, simulation.rounds_per_dispatch)
-        state, info = simulation.run(state, done, count)
-        done, seconds = done + count, time.perf_counter() - began
+        state, info = simulation.run(state, count)
+        done, seconds = state.round, time.perf_counter() - began
         dispatch = _next_dispatch(count, seconds)
         due = schedule.evaluation_due(done)
         evaluations = evaluator.of_splits(state.server.params) if due else [{}] * len(journals)
@@ -50,17 +48,17 @@ def run_rounds(
                 journal.save(cell)
         if stop.signal:
             raise Stopped(stop.signal, done, journals[0].folder)
-    ended = simulation.each_cell(simulation.on_host(State(state.server, ()), np.zeros(0, int)))
+    ended = simulation.each_cell(simulation.on_host(state._replace(memory=()), np.zeros(0, int)))
     return [journal.close(cell) for journal, cell in zip(journals, ended)]
 
 
-def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> tuple[State, int]:
-    """The state and the round that the journals have reached; all of them the same round."""
+def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> SimulationState:
+    """The state that the journals have reached; all of them the same round."""
     found, start = newest_checkpoints(journals, say), simulation.start()
     if not found:
         for journal in journals:
             journal.open(None)
-        return start, 0
+        return start
     for entry in found:
         checkpoint.check_clients(entry, len(simulation.task.train))
     clients = found[0].clients
@@ -68,7 +66,7 @@ def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> tup
     states = [journal.restored(entry, cell) for journal, entry, cell in cells]
     for journal, entry in zip(journals, found):  # nothing is cut off before it is known that all fits
         journal.open(entry)
-    return simulation.resumed(start, states, clients), found[0].round
+    return simulation.resumed(start, states, clients, found[0].round)
 
 
 def _next_dispatch(rounds: int, seconds: float) -> int:

@@ -66,7 +66,7 @@ def method_of(*phases, sampling=None):
 
 def one_round(method, round_index=0, **settings):
     simulation = Simulation(task(), method, **settings)
-    return simulation.round(simulation.start(), round_index)
+    return simulation.round(simulation.start()._replace(round=round_index))
 
 
 def keep(**entries):
@@ -197,9 +197,9 @@ def test_rounds_one_by_one_are_the_rounds_of_one_dispatch_bit_for_bit():
     method = ft.fedopt(ft.client.adam(0.1))
     simulation = Simulation(task(), method, cohort=3, seed=4)
     state = simulation.start()
-    for r in range(6):
-        state, info = simulation.round(state, r)
-    together, infos = simulation.run(simulation.start(), 0, 6)
+    for _ in range(6):
+        state, info = simulation.round(state)
+    together, infos = simulation.run(simulation.start(), 6)
     np.testing.assert_array_equal(state.server.params, together.server.params)
     np.testing.assert_array_equal(info.cohort, infos.cohort[-1])
     result = ft.train(task(), method, rounds=6, cohort=3, seed=4)

@@ -31,10 +31,9 @@ def task():
 
 def run(data_on_device):
     simulation = Simulation(task(), ft.fedopt(ft.client.adagrad(0.1)), cohort=3, data_on_device=data_on_device)
-    state, first = simulation.start(), 0
+    state = simulation.start()
     for rounds in (1, 2, 2):
-        state, infos = simulation.run(state, first, rounds)
-        first += rounds
+        state, infos = simulation.run(state, rounds)
     return jax.tree.map(np.asarray, state.server.params), infos
 
 

@@ -19,8 +19,8 @@ def distances(client, rates, correction, trace, rounds=ROUNDS, task=None, local_
         method_of = lambda rate: ft.fedopt(client(rate), correction=correction, trace=trace)
         simulation = Simulation(task, method_of, grid=jnp.asarray(rates), local_steps=list(local_steps))
         state = simulation.start()
-        for first in range(0, rounds, DISPATCH):
-            state, _ = simulation.run(state, first, DISPATCH)
+        for _ in range(0, rounds, DISPATCH):
+            state, _ = simulation.run(state, DISPATCH)
         return np.linalg.norm(np.asarray(state.server.params) - task.minimiser, axis=1)
 
 

@@ -56,7 +56,7 @@ def test_the_mean_gradient_counts_every_example_once():
             shuffle=False,
         )
         simulation = ft.Simulation(task, ft.methods.mimelite(ft.client.momentum(0.0, beta=0.5)))
-        state, _ = simulation.round(simulation.start(), 0)
+        state, _ = simulation.round(simulation.start())
         return float(state.server.shared["move"][0])
 
     assert momentum_after_one_round(2) == pytest.approx(-0.5 * 3.0)  # (1−β) · −mean(1, 2, 6)

@@ -42,8 +42,8 @@ def test_the_servers_control_variate_is_the_weighted_mean_of_the_clients(option,
             task(), ft.methods.scaffold(ft.client.sgd(0.01), option=option), cohort=cohort, local_steps=STEPS
         )
         state = simulation.start()
-        for r in range(5):
-            state, _ = simulation.round(state, r)
+        for _ in range(5):
+            state, _ = simulation.round(state)
             (memory,) = state.memory
             expected = np.asarray(WEIGHTS) @ np.asarray(memory["rule"])
             np.testing.assert_allclose(state.server.shared, expected, atol=1e-12)
@@ -87,7 +87,7 @@ def test_memory_on_the_host_gives_the_same_bits_as_on_the_device(rounds):
                 noisy, method, cohort=2, local_steps=STEPS, lanes=1, seed=1, memory_on_device=on_device
             )
             state = simulation.start()
-            for first in range(0, 9, rounds):
-                state, _ = simulation.run(state, first, rounds)
+            for _ in range(0, 9, rounds):
+                state, _ = simulation.run(state, rounds)
             ends.append(simulation.on_host(state, np.arange(4)))
     jax.tree.map(np.testing.assert_array_equal, *ends)
