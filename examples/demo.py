@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 import fedtrue as ft
-from fedtrue.commands.answer import RoundsBar, printed, table
+from fedtrue.commands.answer import RoundsBar, printer, table
 from fedtrue.report.curves import draw_curves
 
 SEQUENCES = 16  # kept of each role, so that the demo ends while you watch
@@ -53,7 +53,7 @@ def main() -> None:
         curves, picture, title="Real plays, the same weights, the same cohorts", y_label="train loss (nats a character)"
     )
     columns = ["method", "final test loss", "final test accuracy (%)", "seconds"]
-    printed(table(title, columns, rows), f"picture: {picture}")()
+    printer(table(title, columns, rows), f"picture: {picture}")()
 
 
 if __name__ == "__main__":
