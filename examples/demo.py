@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 import fedtrue as ft
-from fedtrue.commands.answer import RoundsBar, printed, table
+from fedtrue.commands.answer import RoundsBar, printer, table
 from fedtrue.report.curves import draw_curves
 
 SEQUENCES = 16  # per role, so that the demo takes only a minute or two
@@ -53,7 +53,7 @@ def main() -> None:
         curves, picture, title="Real plays, same initial weights and cohorts", y_label="train loss (nats per character)"
     )
     columns = ["method", "final test loss", "final test accuracy (%)", "seconds"]
-    printed(table(title, columns, rows), f"picture: {picture}")()
+    printer(table(title, columns, rows), f"picture: {picture}")()
 
 
 if __name__ == "__main__":

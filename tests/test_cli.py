@@ -1,5 +1,6 @@
-"""The command line as its users meet it: in a process of its own."""
+"""The command line, in this process and in a separate one."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -24,14 +25,14 @@ def test_run_prints_one_json_document_and_nothing_else(capsys):
     assert out.err == ""
 
 
-def test_a_process_of_its_own_is_silent_about_progress_when_not_a_terminal():
+def test_a_process_without_a_terminal_prints_no_progress():
     done = fedtrue("run", "quadratic", "--rounds", "5", "--local-steps", "2,3")
     assert (done.returncode, done.stderr) == (0, "")
     assert "distance_from_minimiser" in done.stdout
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["run", "quadratc"], "did you mean 'quadratic'"),
         (["run", "quadratic", "--client", "adma"], "did you mean 'adam'"),
@@ -40,6 +41,10 @@ def test_a_process_of_its_own_is_silent_about_progress_when_not_a_terminal():
         (["run", "quadratic", "--ronds", "3"], "did you mean '--rounds'"),
         (["run", "quadratic", "--rounds", "2.5"], "rounds takes int, not 2.5"),
         (["run", "quadratic", "--rounds", "nan"], "rounds takes int, not nan"),
+        (["run", "quadratic", "--rounds", "0"], "rounds must be an integer of at least 1, not 0"),
+        (["run", "quadratic", "--rounds", "-3"], "rounds must be an integer of at least 1, not -3"),
+        (["run", "quadratic", "--set", "rounds=0"], "rounds must be an integer of at least 1, not 0"),
+        (["data", "show", "quadratic", "--examples", "-1"], "--examples must be an integer of at least 0, not -1"),
         (["run", "quadratic", "--seed", "x"], "seed takes int, not 'x'"),
         (["run", "quadratic", "--client-rate", "-1"], "adagrad: learning_rate must be a finite number at least 0"),
         (["run", "quadratic", "--client-rate", "nan"], "adagrad: learning_rate must be a finite number"),
@@ -56,14 +61,14 @@ def test_a_process_of_its_own_is_silent_about_progress_when_not_a_terminal():
         (["rnu"], "invalid choice: 'rnu'"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_code_2(arguments, said, capsys):
+def test_wrong_input_is_one_line_and_exit_code_2(arguments, message, capsys):
     try:
         code = main(arguments)
     except SystemExit as stopped:
         code = stopped.code
     error = capsys.readouterr().err
     assert code == 2
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -80,11 +85,11 @@ def test_a_toml_file_and_flags_give_the_same_run(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["params"] == from_file["params"]
 
 
-@pytest.mark.parametrize("text, said", [("rounds = 3", "names no task"), ("task = [", "is not TOML")])
-def test_a_wrong_toml_file_is_named(text, said, tmp_path, capsys):
+@pytest.mark.parametrize("text, message", [("rounds = 3", "names no task"), ("task = [", "is not TOML")])
+def test_a_wrong_toml_file_is_named(text, message, tmp_path, capsys):
     (tmp_path / "run.toml").write_text(text)
     assert main(["run", str(tmp_path / "run.toml")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_unknown_toml_key_is_refused_with_the_nearest(tmp_path, capsys):
@@ -93,7 +98,7 @@ def test_an_unknown_toml_key_is_refused_with_the_nearest(tmp_path, capsys):
     assert "'round' is not a setting (did you mean 'rounds'?)" in capsys.readouterr().err
 
 
-def test_methods_and_tasks_answer_in_json(capsys):
+def test_methods_and_tasks_print_json(capsys):
     main(["methods", "--json"])
     assert {"fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"} <= {
         m["name"] for m in json.loads(capsys.readouterr().out)
@@ -108,3 +113,36 @@ def test_every_command_has_help(arguments, capsys):
         build_parser().parse_args(arguments)
     assert stopped.value.code == 0
     assert "usage: fedtrue" in capsys.readouterr().out
+
+
+def parsers(parser):
+    """A parser and the parsers of all its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+def test_every_argument_has_a_help_text_and_every_flag_with_a_value_a_metavar_or_choices():
+    for parser in parsers(build_parser()):
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                continue
+            assert action.help, (parser.prog, action.dest)
+            if action.option_strings and action.nargs != 0:
+                assert action.choices or action.metavar.isupper(), (parser.prog, action.dest)
+                has_default = "default" in action.help or action.required
+                assert has_default or action.dest in ("settings", "document"), (parser.prog, action.dest)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    "command, names", [("methods", ["--client-state", "preconditioned", "restart"]), ("tasks", ["stackoverflow_words"])]
+)
+def test_names_and_flags_are_not_split_over_lines_in_listings(command, names, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([command]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    assert all(name in text for name in names)

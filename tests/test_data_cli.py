@@ -1,4 +1,4 @@
-"""`fedtrue data`, as its users meet it; downloads come from a server on this machine."""
+"""`fedtrue data`; downloads come from a server on this machine."""
 
 import functools
 import hashlib
@@ -47,13 +47,13 @@ def published(tmp_path, monkeypatch):
     server.shutdown()
 
 
-def test_get_downloads_checks_and_keeps(published, tmp_path, capsys):
+def test_get_downloads_and_checks_and_keeps_existing_files(published, tmp_path, capsys):
     published(hashlib.sha256(b"0123456789" * 1000).hexdigest())
     assert main(["data", "get", "small", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["files"] == [str(tmp_path / "data" / "small" / "small.bin")]
     assert (tmp_path / "data" / "small" / "small.bin").stat().st_size == 10_000
-    assert main(["data", "get", "small"]) == 0  # there already: nothing to do
+    assert main(["data", "get", "small"]) == 0  # it exists: nothing to do
 
 
 def test_get_refuses_wrong_bytes_and_leaves_nothing(published, tmp_path, capsys):
@@ -71,7 +71,7 @@ def test_list_names_every_task_and_what_is_missing(capsys):
     assert rows["synthetic_words", "none needed"]["here"] == "always"
 
 
-def test_a_missing_file_is_named_with_its_places_and_its_cure(tmp_path, capsys):
+def test_a_missing_file_is_named_with_the_folders_searched_and_the_command_to_get_it(tmp_path, capsys):
     assert main(["data", "show", "shakespeare"]) == 2
     error = capsys.readouterr().err
     assert str(tmp_path / "data" / "plays") in error
@@ -79,7 +79,7 @@ def test_a_missing_file_is_named_with_its_places_and_its_cure(tmp_path, capsys):
     assert error.count("\n") == 1
 
 
-def test_import_makes_a_dump_a_data_set_and_counts_posts_without_owner(tmp_path, capsys):
+def test_import_copies_a_dump_and_counts_posts_without_owner(tmp_path, capsys):
     (tmp_path / "beer.stackexchange.com").mkdir()
     dump = tmp_path / "beer.stackexchange.com" / "Posts.xml"
     dump.write_text(POSTS)
@@ -88,19 +88,19 @@ def test_import_makes_a_dump_a_data_set_and_counts_posts_without_owner(tmp_path,
     assert (answer["site"], answer["users"], answer["without_owner"]) == ("beer", 2, 1)
     assert (tmp_path / "data" / "stackexchange" / "beer.Posts.xml").read_text() == POSTS
     dump.write_text(POSTS.replace("stout", "porter"))
-    assert main(["data", "import", "stackexchange", str(dump)]) == 2  # never over what is there
-    assert "is there already" in capsys.readouterr().err
+    assert main(["data", "import", "stackexchange", str(dump)]) == 2  # an existing file is never overwritten
+    assert "already exists" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text, said", [("<posts></posts>", "no post with an owner"), ("not xml", "dump.xml")])
-def test_import_refuses_what_is_not_a_dump(text, said, tmp_path, capsys):
+@pytest.mark.parametrize("text, message", [("<posts></posts>", "no post with an owner"), ("not xml", "dump.xml")])
+def test_import_refuses_what_is_not_a_dump(text, message, tmp_path, capsys):
     (tmp_path / "dump.xml").write_text(text)
     assert main(["data", "import", "stackexchange", str(tmp_path / "dump.xml")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 
-def test_show_prints_statistics_and_text_a_person_can_read(capsys):
+def test_show_prints_statistics_and_readable_text(capsys):
     small = ["clients=20", "vocabulary=50", "hidden=4", "embedding=4", "projection=4"]
     settings = [flag for option in small for flag in ("--set", f"task_options.{option}")]
     assert main(["data", "show", "synthetic_words", *settings, "--json"]) == 0

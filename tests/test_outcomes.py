@@ -1,17 +1,17 @@
-"""What `fedtrue run` and `fedtrue sweep` say of runs that have ended: three statistics, under three names."""
+"""Tables of finished runs in `fedtrue run` and `fedtrue sweep`: three statistics under three names."""
 
 import json
 
 import pytest
 
 from fedtrue.cli import main
-from fedtrue.commands.outcomes import best_first, compared_table, measures_of, outcome_table
+from fedtrue.commands.outcomes import cells_table, measures_of, metrics_table, rank_cells
 from fedtrue.runner.summary import summarise
 from fedtrue.tasks.metric import Metric
 
 
 def summary(values, status="finished", metric="accuracy", kind=None):
-    """Of a run whose test metric was measured after every round."""
+    """The summary of a run whose test metric was measured after every round."""
     lines = [
         {"round": number, "loss": 1.0, "clients": 2, "evaluation": {"test": {metric: value}}}
         for number, value in enumerate(values)
@@ -29,40 +29,40 @@ def headings(table):
 
 
 def test_a_run_has_one_row_per_metric_and_one_column_per_statistic():
-    made = outcome_table("", summary([0.9] + [0.1] * 99 + [0.4]))
-    assert headings(made)[1:5] == ["final", "mean over the last 100 rounds", "evaluations in them", "best"]
+    shown = metrics_table("", summary([0.9] + [0.1] * 99 + [0.4]))
+    assert headings(shown)[1:5] == ["final", "mean over the last 100 rounds", "evaluations in them", "best"]
     # mean (99 · 0.1 + 0.4) / 100 = 0.103; the best is of the first round
-    assert texts(made)[0] == ["test accuracy (%)", "40.00", "10.30", "100", "90.00", "1"]
+    assert texts(shown)[0] == ["test accuracy (%)", "40.00", "10.30", "100", "90.00", "1"]
 
 
-def test_a_run_of_fewer_rounds_says_so():
-    assert "mean over all 40 rounds" in headings(outcome_table("", summary([0.5] * 40)))
+def test_the_mean_of_a_short_run_is_over_all_its_rounds():
+    assert "mean over all 40 rounds" in headings(metrics_table("", summary([0.5] * 40)))
 
 
-def test_cells_come_best_first_by_their_mean_and_the_best_is_marked():
+def test_cells_are_sorted_best_first_by_their_mean_and_the_best_is_marked():
     cells = {"ends high": summary([0.1] * 99 + [0.9]), "level": summary([0.5] * 100), "low": summary([0.2] * 100)}
-    made = compared_table("", cells)
-    assert [row[:2] for row in texts(made)] == [["best", "level"], ["", "low"], ["", "ends high"]]
-    assert headings(made)[4] == "test accuracy, mean of the 100 evaluations in the last 100 rounds (%)"
+    shown = cells_table("", cells)
+    assert [row[:2] for row in texts(shown)] == [["best", "level"], ["", "low"], ["", "ends high"]]
+    assert headings(shown)[4] == "test accuracy, mean of the 100 evaluations in the last 100 rounds (%)"
 
 
-def test_a_metric_declared_as_better_when_higher_is_ranked_so():
+def test_cells_are_ranked_by_the_declared_direction_of_the_metric():
     higher, lower = Metric(higher_is_better=True), Metric(higher_is_better=False)
     for kind, order in ((higher, ["b", "a"]), (lower, ["a", "b"])):
         cells = {name: summary([value], metric="auc", kind=kind) for name, value in (("a", 0.1), ("b", 0.2))}
-        assert best_first(cells, measures_of(list(cells.values()))[0]) == order
+        assert rank_cells(cells, measures_of(list(cells.values()))[0]) == order
 
 
-def test_diverged_and_unfinished_cells_come_last_and_are_not_marked():
+def test_diverged_and_unfinished_cells_are_last_and_not_marked():
     cells = {"diverged": summary([0.9], "diverged"), "unfinished": {"status": "unfinished", "rounds": 0}}
-    assert [row[0] for row in texts(compared_table("", cells))] == ["", ""]
+    assert [row[0] for row in texts(cells_table("", cells))] == ["", ""]
     cells["fine"] = summary([0.1])
-    assert [row[1] for row in texts(compared_table("", cells))] == ["fine", "diverged", "unfinished"]
+    assert [row[1] for row in texts(cells_table("", cells))] == ["fine", "diverged", "unfinished"]
 
 
-def test_cells_without_any_number_are_listed():
+def test_cells_without_metrics_are_listed():
     cells = {"a": {"status": "unfinished", "rounds": 0}}
-    assert texts(compared_table("", cells)) == [["", "a", "unfinished", "0"]]
+    assert texts(cells_table("", cells)) == [["", "a", "unfinished", "0"]]
 
 
 def test_run_sweep_and_table_agree_on_every_number(tmp_path, capsys):
@@ -87,3 +87,12 @@ def test_run_sweep_and_table_agree_on_every_number(tmp_path, capsys):
         assert stored["final"]["train"]["loss"] == cell["final.train.loss"] == row["final.train.loss"]["value"]
         assert stored["best"]["train"]["loss"]["value"] == cell["best.train.loss"]["value"]
         assert run["final.train.loss"] == pytest.approx(cell["final.train.loss"])
+
+
+def test_sweep_prints_the_command_that_repeats_one_cell(tmp_path, capsys):
+    (tmp_path / "s.toml").write_text('task = "quadratic"\nrounds = 2\n[sweep.product]\nseed = [0, 1]\n')
+    out = tmp_path / "out"
+    assert main(["sweep", str(tmp_path / "s.toml"), "--out", str(out)]) == 0
+    assert f"fedtrue run {out}/CELL/config.toml" in capsys.readouterr().out
+    cell = next(path for path in out.iterdir() if path.is_dir())
+    assert main(["run", str(cell / "config.toml"), "--json"]) == 0

@@ -1,1 +1,1 @@
-"""What each command does: it returns an Answer, which is printed as a table or as JSON."""
+"""One function per command; each returns an Answer, which is printed as text or as JSON."""

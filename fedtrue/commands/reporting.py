@@ -7,56 +7,57 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedtrue.commands.answer import Answer, printed
+from fedtrue.commands.answer import Answer, printer
 from fedtrue.names import look_up
-from fedtrue.report import heat_map, pictures
+from fedtrue.report import pictures
+from fedtrue.report.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
 from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.labels import group
-from fedtrue.report.measures import Measure, chosen_measure
-from fedtrue.report.page import counted, page
-from fedtrue.report.table_formats import FORMATS, as_records
-from fedtrue.report.tables import bytes_text, table_of
+from fedtrue.report.labels import group_runs
+from fedtrue.report.measures import Measure, choose_measure
+from fedtrue.report.number_text import bytes_text, plural
+from fedtrue.report.page import report_page
+from fedtrue.report.table_formats import FORMATS, to_records
+from fedtrue.report.tables import build_table
 from fedtrue.report.targets import check_target
 from fedtrue.runner import packing
 from fedtrue.runner.records import Run, find_runs, read_run
 
 
 def report(options: Namespace) -> Answer:
-    """One HTML file of all the runs, and pictures where asked for."""
-    known = {kind: kind for kind in pictures.FORMATS}
-    formats = [look_up("picture format", known, kind) for kind in _list(options.formats)]
-    runs = _runs(options.runs)
-    measure = chosen_measure(runs, options.metric)
+    """One HTML file with all runs, and pictures if asked for."""
+    valid_formats = {suffix: suffix for suffix in pictures.FORMATS}
+    formats = [look_up("picture format", valid_formats, suffix) for suffix in _split_list(options.formats)]
+    runs = _read_runs(options.runs)
+    measure = choose_measure(runs, options.metric)
     check_target(options.threshold, measure, "--threshold")
-    limits = _limits(options.limits, measure)
+    y_range = _parse_y_range(options.y_range, measure)
     target: Path = options.out
-    text = page(runs, target, name=options.title, metric=measure.key, threshold=options.threshold)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
-    drawn: list[Path] = []
+    text = report_page(runs, target, title=options.title, metric=measure.key, threshold=options.threshold)
+    _write_file(target, text)
+    files: list[Path] = []
     if options.pictures is not None:
-        drawn = pictures.draw_pictures(runs, options.pictures, formats, measure.key, options.threshold, limits)
+        files = pictures.draw_pictures(runs, options.pictures, formats, measure.key, options.threshold, y_range)
     size = target.stat().st_size
-    heat, limit = _panels(runs, measure, options.threshold)
-    cells = [heat_map.count_record(panel, measure, limit) for panel in heat]
+    panels, threshold = _panels_and_threshold(runs, measure, options.threshold)
+    counts = [count_record(panel, measure, threshold) for panel in panels]
     answer = {
         "report": str(target),
         "bytes": size,
         "runs": len(runs),
         "metric": measure.key,
-        "heat_maps": cells,
-        "pictures": [str(path) for path in drawn],
+        "heat_maps": counts,
+        "pictures": [str(path) for path in files],
     }
-    said = [
-        f"report: {target} ({bytes_text(size)}, {counted(len(runs), 'run')})",
-        *(f"heat map: {each['panel']}: {each['text']}" for each in cells),
-        *(f"picture: {path}" for path in drawn),
+    lines = [
+        f"report: {target} ({bytes_text(size)}, {plural(len(runs), 'run')})",
+        *(f"heat map: {count['panel']}: {count['text']}" for count in counts),
+        *(f"picture: {path}" for path in files),
     ]
-    return Answer(answer, lambda: _write("\n".join([*said, ""])))
+    return Answer(answer, lambda: _print_plain("\n".join([*lines, ""])))
 
 
-def _limits(text: str | None, measure: Measure) -> tuple[float, float] | None:
-    """`0.5,0.6`, the lower first."""
+def _parse_y_range(text: str | None, measure: Measure) -> tuple[float, float] | None:
+    """The numbers of `0.5,0.6`."""
     if text is None:
         return None
     try:
@@ -64,75 +65,86 @@ def _limits(text: str | None, measure: Measure) -> tuple[float, float] | None:
     except ValueError:
         low = high = 0.0
     if not low < high:
-        raise ValueError(f"--limits takes two numbers, the lower first, e.g. 0.5,0.6, not {text!r}")
+        raise ValueError(f"--y-range takes two numbers, the lower one first, e.g. 0.5,0.6, not {text!r}")
     for limit in (low, high):
-        check_target(limit, measure, "--limits")
+        check_target(limit, measure, "--y-range")
     return low, high
 
 
-def _panels(runs: Sequence[Run], measure: Measure, threshold: float | None) -> tuple[list[heat_map.Panel], float]:
-    """The heat maps, and the threshold given or chosen for them; none where no cell has a value to compare."""
-    heat = heat_map.panels(group(runs))
-    limit = heat_map.chosen_threshold(heat, measure, threshold)
-    return ([], 0.0) if limit is None else (heat, limit)
+def _panels_and_threshold(runs: Sequence[Run], measure: Measure, threshold: float | None) -> tuple[list[Panel], float]:
+    """The heat maps and their threshold, given or default; no heat maps if no cell has a value."""
+    panels = heat_map_panels(group_runs(runs))
+    limit = threshold_or_default(panels, measure, threshold)
+    return ([], 0.0) if limit is None else (panels, limit)
 
 
 def table(options: Namespace) -> Answer:
-    """The runs as a table for a document; the same records give the same bytes."""
-    runs = _runs(options.runs)
-    measure = chosen_measure(runs, options.metric)
+    """The runs as a table for a document; equal records give equal bytes."""
+    runs = _read_runs(options.runs)
+    measure = choose_measure(runs, options.metric)
     if options.heat_map:
         return _heat_table(options, runs, measure)
     if options.threshold is not None:
         raise ValueError("--threshold is for heat maps: add --heat-map, or give --target")
     check_target(options.target, measure, "--target")
-    columns, winners = _list(options.columns), _list(options.winners)
-    made = table_of(group(runs), measure.key, columns, options.sort, target=options.target, winners=winners)
-    return _table_answer(as_records(made), FORMATS[options.format](made), options.out)
+    columns, best_per = _split_list(options.columns), _split_list(options.best_per)
+    runs_table = build_table(
+        group_runs(runs), measure.key, columns, options.sort, target=options.target, best_per=best_per
+    )
+    return _table_answer(to_records(runs_table), FORMATS[options.format](runs_table), options.out)
 
 
 def _heat_table(options: Namespace, runs: Sequence[Run], measure: Measure) -> Answer:
     """The heat maps as Markdown or JSON."""
-    for name in ("columns", "sort", "winners", "target"):
+    for name in ("columns", "sort", "best_per", "target"):
         if getattr(options, name) is not None:
-            raise ValueError(f"--heat-map has rows and columns of its own: leave out --{name}")
+            raise ValueError(f"--heat-map has its own rows and columns: leave out --{name.replace('_', '-')}")
     if options.format != "markdown":
         raise ValueError(f"--heat-map is written as Markdown or JSON, not as {options.format}: leave out --format")
     check_target(options.threshold, measure, "--threshold")
-    heat, limit = _panels(runs, measure, options.threshold)
-    if not heat:
-        raise ValueError("--heat-map needs runs with two client rates and two server rates, of which one has a value")
-    return _table_answer(heat_records(heat, measure, limit), heat_markdown(heat, measure, limit), options.out)
+    panels, threshold = _panels_and_threshold(runs, measure, options.threshold)
+    if not panels:
+        raise ValueError(
+            "--heat-map needs runs with two client rates and two server rates, at least one of them with a value"
+        )
+    text = heat_markdown(panels, measure, threshold)
+    return _table_answer(heat_records(panels, measure, threshold), text, options.out)
 
 
-def _table_answer(rows: list[dict[str, Any]], text: str, out: Path | None) -> Answer:
+def _table_answer(records: list[dict[str, Any]], text: str, out: Path | None) -> Answer:
     if out is None:
-        return Answer(rows, lambda: _write(text))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
-    return Answer(rows, printed(f"table: {out}"))
+        return Answer(records, lambda: _print_plain(text))
+    _write_file(out, text)
+    return Answer(records, printer(f"table: {out}"))
 
 
 def pack(options: Namespace) -> Answer:
     """Archives of runs, one per sweep."""
-    written = packing.pack(options.runs, options.out, options.allow_uncommitted)
-    archives = [{**asdict(archive), "file": str(archive.file)} for archive in written]
-    return Answer({"archives": archives, "bytes": sum(each.bytes for each in written)}, printed(*map(_packed, written)))
+    packed = packing.pack(options.runs, options.out, options.allow_uncommitted)
+    archives = [{**asdict(archive), "file": str(archive.file)} for archive in packed]
+    total = sum(archive.bytes for archive in packed)
+    return Answer({"archives": archives, "bytes": total}, printer(*map(_archive_line, packed)))
 
 
-def _packed(archive: packing.Packed) -> str:
+def _archive_line(archive: packing.Packed) -> str:
     marked = f", {archive.not_committed} of them from uncommitted or unknown code" if archive.not_committed else ""
-    return f"{archive.file}: {counted(archive.runs, 'run')}{marked}, {bytes_text(archive.bytes)}"
+    return f"{archive.file}: {plural(archive.runs, 'run')}{marked}, {bytes_text(archive.bytes)}"
 
 
-def _write(text: str) -> None:
-    """Without rich, which would wrap it and read square brackets in labels as its own."""
+def _write_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _print_plain(text: str) -> None:
+    """Prints without rich, which would wrap lines and interpret square brackets in labels."""
     sys.stdout.write(text)
 
 
-def _runs(paths: Sequence[Path]) -> list[Run]:
+def _read_runs(paths: Sequence[Path]) -> list[Run]:
     return [read_run(path) for path in find_runs(paths)]
 
 
-def _list(text: str | None) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()] if text else []
+def _split_list(text: str | None) -> list[str]:
+    """['a', 'b'] for 'a, b'."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()] if text else []

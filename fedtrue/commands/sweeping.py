@@ -1,5 +1,6 @@
 """`fedtrue sweep`."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -11,26 +12,28 @@ from rich.live import Live
 from rich.table import Table
 
 from fedtrue.algorithm.checks import check_int
-from fedtrue.commands.answer import Answer, printed
-from fedtrue.commands.outcomes import Summary, best_first, compared_table, measures_of
-from fedtrue.commands.training import speaker
-from fedtrue.runner.records import Line, read_summary
+from fedtrue.commands.answer import Answer, metrics_text, printer
+from fedtrue.commands.outcomes import Summary, cells_table, measures_of, rank_cells
+from fedtrue.commands.training import stderr_printer
+from fedtrue.runner.records import CONFIG, Line, read_summary
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import flat, read_outcome
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.run import prepare, run_groups
 from fedtrue.runner.train import train_metrics
 
-ROWS = 40  # of the live table; a longer one would leave the screen
+MAX_LIVE_ROWS = 40  # a longer table would not fit on the screen
+UNFINISHED: Summary = {"status": "unfinished", "rounds": 0}
 
 
 def sweep(options: Namespace) -> Answer:
     out = options.out or Path("runs") / options.file.stem
-    return run(options.file, out, options)
+    return run_sweep(options.file, out, options)
 
 
-def run(file: Path, out: Path, options: Namespace) -> Answer:
-    say = speaker(options.json)
+def run_sweep(file: Path, out: Path, options: Namespace) -> Answer:
+    """Trains the cells that have not finished, and returns all of them."""
+    say = stderr_printer(options.json)
     if options.at_once is not None:
         check_int("--at-once", options.at_once, low=1)
     cells, groups = prepare(file, out, options.cells)
@@ -42,28 +45,39 @@ def run(file: Path, out: Path, options: Namespace) -> Answer:
             run_on_ray(groups, out, options.at_once, options.address, stop, live.finished, say)
         else:
             run_groups(groups, out, options.at_once, stop, live.watch, say)
-    unfinished = {"status": "unfinished", "rounds": 0}
-    outcomes = {cell.name: read_outcome(out / cell.name) or unfinished for cell in cells}
-    shown = compared_table(f"{len(cells)} cells in {out}", outcomes)
-    return Answer(_rows(outcomes), printed(shown, f"look at them: fedtrue report {out} -o report.html"))
+    summaries = {cell.name: read_outcome(out / cell.name) or UNFINISHED for cell in cells}
+    folder = shlex.quote(str(out))
+    return Answer(
+        _cell_records(summaries),
+        printer(
+            cells_table(f"{len(cells)} cells in {out}", summaries),
+            f"repeat one cell alone: fedtrue run {folder}/CELL/{CONFIG}",
+            f"compare all cells: fedtrue report {folder} -o report.html",
+        ),
+    )
 
 
-def _rows(outcomes: Mapping[str, Summary]) -> list[dict[str, Any]]:
-    """The cells, the best first; metrics under the names that tables use."""
-    measures = measures_of([summary for summary in outcomes.values() if "final" in summary])
-    names = best_first(outcomes, measures[0]) if measures else list(outcomes)
+def _cell_records(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
+    """The cells for `--json`, best first; metrics have the same names as in tables."""
+    measures = measures_of([summary for summary in summaries.values() if "final" in summary])
+    names = rank_cells(summaries, measures[0]) if measures else list(summaries)
     return [
-        {"cell": name, "status": outcomes[name]["status"], "rounds": outcomes[name]["rounds"], **flat(outcomes[name])}
+        {
+            "cell": name,
+            "status": summaries[name]["status"],
+            "rounds": summaries[name]["rounds"],
+            **flat(summaries[name]),
+        }
         for name in names
     ]
 
 
 class LiveCells:
-    """A table of cells that changes while they train; silent when not a terminal."""
+    """A table of the cells that is updated during training; hidden if stderr is not a terminal."""
 
     def __init__(self, cells: Sequence[Cell], out: Path):
         self.cells, self.out = cells, out
-        self.state = {cell.name: ("waiting", "", "") for cell in cells}
+        self.rows = {cell.name: ("waiting", "", "") for cell in cells}  # status, round, metrics
         for cell in cells:
             self.finished(cell.name)
         console = Console(stderr=True)
@@ -81,25 +95,26 @@ class LiveCells:
             self.live.stop()
 
     def watch(self, name: str, lines: Sequence[Line]) -> None:
-        latest = "  ".join(f"{metric} {value:.4g}" for metric, value in train_metrics(lines[-1]).items())
-        self.state[name] = ("training", str(len(lines)), latest)
+        """Called with the records of a cell after each dispatch."""
+        self.rows[name] = ("training", str(len(lines)), metrics_text(train_metrics(lines[-1])))
 
     def finished(self, name: str) -> None:
+        """Updates the row of a cell if it has finished."""
         if summary := read_summary(self.out / name):
-            self.state[name] = (summary["status"], str(summary["rounds"]), "")
+            self.rows[name] = (summary["status"], str(summary["rounds"]), "")
 
     def _table(self) -> Table:
-        """Those at work first."""
-        for name, (status, _, _) in list(self.state.items()):
+        """Cells in training first."""
+        for name, (status, _, _) in list(self.rows.items()):
             if status == "training":
                 self.finished(name)
-        ended = sum(status not in ("waiting", "training") for status, _, _ in self.state.values())
-        result = Table(title=f"{ended} of {len(self.cells)} cells have ended", title_justify="left")
-        for column in ("cell", "status", "round", "on its cohort"):
+        done = sum(status not in ("waiting", "training") for status, _, _ in self.rows.values())
+        result = Table(title=f"{done} of {len(self.cells)} cells done", title_justify="left")
+        for column in ("cell", "status", "round", "metrics of the cohort"):
             result.add_column(column)
-        by_work = sorted(self.state.items(), key=lambda entry: entry[1][0] != "training")
-        for name, entries in by_work[:ROWS]:
+        training_first = sorted(self.rows.items(), key=lambda row: row[1][0] != "training")
+        for name, entries in training_first[:MAX_LIVE_ROWS]:
             result.add_row(name, *entries)
-        if len(by_work) > ROWS:
-            result.add_row("…", f"{len(by_work) - ROWS} more", "", "")
+        if len(training_first) > MAX_LIVE_ROWS:
+            result.add_row("…", f"{len(training_first) - MAX_LIVE_ROWS} more", "", "")
         return result

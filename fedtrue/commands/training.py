@@ -1,4 +1,4 @@
-"""`fedtrue run`."""
+"""`fedtrue run`, `fedtrue resume`."""
 
 import time
 from argparse import Namespace
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedtrue.commands.answer import Answer, RoundsBar, printed, table
-from fedtrue.commands.outcomes import outcome_table
+from fedtrue.algorithm.checks import check_int
+from fedtrue.commands.answer import Answer, RoundsBar, printer, table
+from fedtrue.commands.outcomes import metrics_table
 from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
 from fedtrue.runner.host_schedule import HostSchedule
@@ -34,7 +35,10 @@ from fedtrue.tasks.task import Task
 
 
 def run(options: Namespace) -> Answer:
-    return _train(config_from(options), options.out, options.json)
+    config = config_from(options)
+    if config.rounds is not None:
+        check_int("rounds", config.rounds, low=1)
+    return _train(config, options.out, options.json)
 
 
 def resume(options: Namespace) -> Answer:
@@ -42,27 +46,27 @@ def resume(options: Namespace) -> Answer:
     if (out / SWEEP).exists():
         from fedtrue.commands import sweeping
 
-        return sweeping.run(out / SWEEP, out, options)
+        return sweeping.run_sweep(out / SWEEP, out, options)
     if not folder.is_run_folder(out):
-        raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} makes one")
+        raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} creates one")
     if summary := read_summary(out):
-        return Answer(summary, printed(f"{out} has ended already, after {summary['rounds']} rounds: nothing to do"))
+        return Answer(summary, printer(f"{out} has ended already, after {summary['rounds']} rounds: nothing to do"))
     return _train(read_toml(out / CONFIG), out, options.json, resume=True)
 
 
 def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:
     check_names(config)
     if out and not resume and folder.is_run_folder(out):
-        with folder.RunLock(out):  # whoever is writing it is named
+        with folder.RunLock(out):  # its error names the process that is writing the folder
             folder.check_new(out)
     task = load_task(config)
     method = build_method(config, task)
     config = resolved(config, task)
     rounds = config.rounds or 0
-    say = speaker(quiet)
+    say = stderr_printer(quiet)
     if task.source:
         say(f"data: {task.source}")
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     with RoundsBar(rounds) as bar, Stop() as stop:
         result = train_run(
             task,
@@ -72,52 +76,50 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
             Files(out, resume, config.settings(), config.tensorboard) if out else None,
             stop=stop,
             progress=bar,
-            say=say if task.source or out else speaker(True),  # a problem of a few numbers needs no word about memory
+            say=say if task.source or out else stderr_printer(True),  # a toy problem needs no messages about memory
         )
-    found = outcome(task, result)
-    found["seconds"] = time.perf_counter() - began
+    facts = run_facts(task, result)
+    facts["seconds"] = time.perf_counter() - start_time
     if out:
-        found["out"] = str(out)
-    metrics = flat(result.summary)
-    rows = [[name, value] for name, value in found.items() if not isinstance(value, list)]
+        facts["out"] = str(out)
+    rows = [[name, value] for name, value in facts.items() if not isinstance(value, list)]
     title = f"{config.task}: {config.name()}, {rounds} rounds"
-    shown = printed(outcome_table(title, result.summary), table("", ["", "value"], rows))
-    return Answer({**found, **metrics}, shown)
+    show = printer(metrics_table(title, result.summary), table("", ["", "value"], rows))
+    return Answer({**facts, **flat(result.summary)}, show)
 
 
-def speaker(quiet: bool) -> Callable[[str], None]:
-    """Where a command says what it is doing: on stderr, or nowhere."""
+def stderr_printer(quiet: bool) -> Callable[[str], None]:
+    """A function that prints messages to stderr, or nothing if `quiet`."""
     console = Console(stderr=True, quiet=quiet)
     return lambda line: console.print(line, highlight=False, soft_wrap=True)
 
 
-def outcome(task: Task, result: Result) -> dict[str, Any]:
-    """What a run found beside its metrics, in names and numbers."""
-    found: dict[str, Any] = {"rounds": len(result.history.get("round", []))}
-    if found["rounds"]:
-        found["dropped_clients"] = int(result.history["dropped"].sum())
-        found["skipped_rounds"] = int((result.history["clients"] == 0).sum())
-        found["steps"], found["idle_lane_steps"] = (int(result.history[name].sum()) for name in ("steps", "idle_steps"))
+def run_facts(task: Task, result: Result) -> dict[str, Any]:
+    """What there is to tell of a run besides its metrics."""
+    facts: dict[str, Any] = {"rounds": len(result.history.get("round", []))}
+    if facts["rounds"]:
+        facts["dropped_clients"] = int(result.history["dropped"].sum())
+        facts["skipped_rounds"] = int((result.history["clients"] == 0).sum())
+        facts["steps"], facts["idle_lane_steps"] = (int(result.history[name].sum()) for name in ("steps", "idle_steps"))
     if hasattr(task, "minimiser"):
-        found["distance_from_minimiser"] = float(np.linalg.norm(result.params - task.minimiser))
-        found["params"], found["minimiser"] = result.params.tolist(), task.minimiser.tolist()
-    return found
+        facts["distance_from_minimiser"] = float(np.linalg.norm(result.params - task.minimiser))
+        facts["params"], facts["minimiser"] = result.params.tolist(), task.minimiser.tolist()
+    return facts
 
 
 def config_from(options: Namespace) -> RunConfig:
-    """The run a command line asks for: a TOML file or a task's name, changed by the flags."""
+    """The settings of a TOML file or the defaults of a task, changed by the flags."""
     config = read_toml(Path(options.task)) if options.task.endswith(".toml") else RunConfig(options.task)
     flags = {name: getattr(options, name) for name in ("method", *METHOD_FLAGS, *run_settings())}
-    given = {name: value for name, value in flags.items() if value is not None}
-    config = change(config, given, "command line")
+    config = change(config, {name: value for name, value in flags.items() if value is not None}, "command line")
     return apply_settings(config, options.settings)
 
 
 def apply_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """`--set KEY=VALUE`, as often as it was given."""
+    """`config` changed by every `--set KEY=VALUE`."""
     for setting in settings:
-        key, found, text = setting.partition("=")
-        if not found:
+        key, equals, text = setting.partition("=")
+        if not equals:
             raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
         config = set_one(config, key, parse_value(text), "--set")
     return config

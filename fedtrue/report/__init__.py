@@ -1,1 +1,1 @@
-"""Tables, figures, the HTML page: reads records, never trains."""
+"""Tables, figures and the HTML page. Reads the records of runs and never trains."""

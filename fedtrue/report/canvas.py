@@ -1,11 +1,11 @@
-"""A figure that is saved as PNG, PDF or SVG, the same bytes for the same drawing."""
+"""A figure that is saved as PNG, PDF or SVG; equal drawings give equal bytes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Type 42 and text as text, since journals refuse Type 3 fonts; no dates and fixed ids, so that bytes repeat
+# Type 42 fonts and text as text, because journals refuse Type 3 fonts; no dates and fixed ids, so that bytes repeat
 STYLE: Any = {
     "font.size": 11,
     "pdf.fonttype": 42,
@@ -13,17 +13,17 @@ STYLE: Any = {
     "svg.hashsalt": "fedtrue",
     "hatch.linewidth": 1.2,
 }
-NO_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+METADATA_WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float]) -> Iterator[Any]:
-    """A figure that is saved when the block ends."""
+    """A Matplotlib figure that is saved to `path` when the block ends."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
         figure = Figure(figsize=size, facecolor="white")
         yield figure
-        kind = Path(path).suffix[1:]
-        figure.savefig(path, dpi=150, bbox_inches="tight", metadata=NO_DATE.get(kind))
+        suffix = Path(path).suffix[1:]
+        figure.savefig(path, dpi=150, bbox_inches="tight", metadata=METADATA_WITHOUT_DATE.get(suffix))

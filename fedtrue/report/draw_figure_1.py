@@ -1,4 +1,4 @@
-"""Draws the paper's Figure 1 from the numbers of `theory.figure_1`."""
+"""Draws Fig. 1 of the paper from the numbers of `theory.figure_1`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from fedtrue.report.palette import COLOURS
 from fedtrue.theory.figure_1 import Field
 
 TEXT, BACKGROUND, MINIMUM, FIXED_POINT = "#222222", "#FFFFFF", "#FF9F1C", "#2DC653"
-SERVER_ADAGRAD = "local Adagrad + local correction"  # the other methods average
+SERVER_ADAGRAD = "local Adagrad + local correction"  # the servers of the other methods average
 
 
 @contextmanager
 def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
-    """Saved when the block ends. Readable at README width, with a solid background for dark pages."""
+    """A figure that is saved when the block ends, readable in a README on light and dark pages."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -30,7 +30,7 @@ def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
 
 
 def draw_landscape(document: Mapping[str, Any], field: Field, path: Path) -> None:
-    """Figure 1a: one panel per method, dark where one round moves the server little."""
+    """Figure 1a: one panel per method, dark where one round moves the server only a little."""
     with _figure(path, (9, 7.4)) as figure:
         axes = figure.subplots(2, 2, sharex=True, sharey=True)
         for axis, row in zip(axes.flat, document["rows"]):
@@ -65,7 +65,7 @@ def _landscape_legend() -> list[Any]:
 
 
 def _quantiles(values: np.ndarray) -> np.ndarray:
-    """The share of the panel with smaller values: the same contrast in every panel, whatever its scale."""
+    """The share of the panel with smaller values: it gives every panel the same contrast, whatever its scale."""
     return values.ravel().argsort().argsort().reshape(values.shape) / values.size
 
 

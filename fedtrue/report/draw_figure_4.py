@@ -1,4 +1,4 @@
-"""Draws the paper's Figure 4 from a document of `theory.figure_4`, measured now or read from a file."""
+"""Draws Fig. 4 of the paper from a document of `theory.figure_4`, just measured or read from a file."""
 
 import gzip
 import json
@@ -13,31 +13,31 @@ from fedtrue.report.palette import COLOURS, line_style
 from fedtrue.theory.figure_4 import best_curves, rows
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A document that `fedtrue theory contraction --json` printed, as a JSON file or a .gz of it."""
+def read_contraction(path: Path) -> dict[str, Any]:
+    """A document that `fedtrue theory contraction --json` printed: a JSON file, or the same compressed as .gz."""
     try:
-        text = path.read_bytes()
-        document = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)
-        found = rows(document)
+        content = path.read_bytes()
+        document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        is_complete = bool(rows(document))
     except FileNotFoundError:
-        raise ValueError(f"{path} does not exist: `fedtrue theory contraction --json > {path}` makes it") from None
+        raise ValueError(f"{path} does not exist: `fedtrue theory contraction --json > {path}` writes it") from None
     except (KeyError, TypeError, ValueError, gzip.BadGzipFile):
-        found = []
-    if not found:
-        raise ValueError(f"{path} is not what `fedtrue theory contraction --json` prints: make it again")
+        is_complete = False
+    if not is_complete:
+        raise ValueError(f"{path} is not what `fedtrue theory contraction --json` prints: write it again")
     return dict(document)
 
 
-def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Each optimizer at its best rate, over k on a logarithmic axis; the bands are the deviation over starts."""
+def draw_contraction(document: Mapping[str, Any], path: Path) -> None:
+    """Each optimizer at its best learning rate, against k (logarithmic); bands are the deviation over starts."""
     k = np.arange(1, document["steps"] + 1)
     with picture(path, (8, 4.5)) as figure:
         axes = figure.subplots()
-        for place, (name, curve) in enumerate(best_curves(document).items()):
+        for index, (name, curve) in enumerate(best_curves(document).items()):
             h, deviation = np.asarray(curve["h"]), np.asarray(curve["deviation"])
             label = f"{name}, η = {curve['rate']:g}"
-            axes.semilogx(k, h, color=COLOURS[place], linestyle=line_style(place), linewidth=2, label=label)
-            axes.fill_between(k, h - deviation, h + deviation, color=COLOURS[place], alpha=0.2, linewidth=0)
+            axes.semilogx(k, h, color=COLOURS[index], linestyle=line_style(index), linewidth=2, label=label)
+            axes.fill_between(k, h - deviation, h + deviation, color=COLOURS[index], alpha=0.2, linewidth=0)
         axes.axhline(1, color="#999999", linewidth=1, linestyle=":")
         axes.set(xlabel="local steps k", ylabel="h(k): below 1 is a contraction", xlim=(1, document["steps"]))
         axes.grid(alpha=0.3, which="both")

@@ -1,20 +1,21 @@
-"""The paper's Fig. 3: a measure over client rate × server rate, a panel for each combination of everything else."""
+"""The paper's Fig. 3: a measure over client rate × server rate, one panel per combination of the other settings."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedtrue.report.labels import Group, described, differing, flatten
+from fedtrue.report.labels import Group, describe_settings, differing_settings, flatten_config
 from fedtrue.report.measures import Measure, group_value
-from fedtrue.report.targets import reaches, target_text
+from fedtrue.report.targets import reaches_target, target_text
 
 CLIENT_RATE, SERVER_RATE = "client.learning_rate", "server.learning_rate"
+DEFAULT_THRESHOLD = 0.75  # of the way from the worst cell to the best
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Cells by (server rate, client rate); the rates are those of all panels, so that panels can be compared."""
+    """Cells by (server rate, client rate). All panels have the same rates, so that they can be compared."""
 
     title: str
     client_rates: tuple[float, ...]
@@ -22,25 +23,25 @@ class Panel:
     cells: dict[tuple[float, float], Group]
 
 
-def panels(groups: Sequence[Group]) -> list[Panel]:
-    """A panel needs two rates of each kind; runs that leave a rate to the task have no place in it."""
-    placed = [g for g in groups if _is_rate(g.settings.get(CLIENT_RATE)) and _is_rate(g.settings.get(SERVER_RATE))]
-    found: dict[str, tuple[dict[str, Any], list[Group]]] = {}
-    for each in placed:
-        others = {key: value for key, value in each.settings.items() if key not in (CLIENT_RATE, SERVER_RATE)}
-        found.setdefault(repr(sorted(others.items(), key=repr)), (others, []))[1].append(each)
-    kept = [(others, members) for others, members in found.values() if _is_grid(members)]
-    keys = differing([others for others, _ in kept])
-    client_rates = tuple(sorted({g.settings[CLIENT_RATE] for _, members in kept for g in members}))
-    server_rates = tuple(sorted({g.settings[SERVER_RATE] for _, members in kept for g in members}))
+def heat_map_panels(groups: Sequence[Group]) -> list[Panel]:
+    """Panels with at least two client rates and two server rates; runs without explicit rates are left out."""
+    with_rates = [g for g in groups if _is_rate(g.settings.get(CLIENT_RATE)) and _is_rate(g.settings.get(SERVER_RATE))]
+    by_other_settings: dict[str, tuple[dict[str, Any], list[Group]]] = {}
+    for group in with_rates:
+        others = {key: value for key, value in group.settings.items() if key not in (CLIENT_RATE, SERVER_RATE)}
+        by_other_settings.setdefault(repr(sorted(others.items(), key=repr)), (others, []))[1].append(group)
+    grids = [(others, members) for others, members in by_other_settings.values() if _is_grid(members)]
+    keys = differing_settings([others for others, _ in grids])
+    client_rates = tuple(sorted({g.settings[CLIENT_RATE] for _, members in grids for g in members}))
+    server_rates = tuple(sorted({g.settings[SERVER_RATE] for _, members in grids for g in members}))
     return [
         Panel(
-            described(others, keys) or _method(members[0]),
+            describe_settings(others, keys) or _method_text(members[0]),
             client_rates,
             server_rates,
             {(g.settings[SERVER_RATE], g.settings[CLIENT_RATE]): g for g in members},
         )
-        for others, members in kept
+        for others, members in grids
     ]
 
 
@@ -52,26 +53,27 @@ def _is_grid(groups: Sequence[Group]) -> bool:
     return all(len({g.settings[rate] for g in groups}) > 1 for rate in (CLIENT_RATE, SERVER_RATE))
 
 
-def _method(group: Group) -> str:
-    settings = flatten(group.runs[0].config)
-    return described(settings, [key for key in ("task", "client.name", "server.name", "correction") if key in settings])
+def _method_text(group: Group) -> str:
+    settings = flatten_config(group.runs[0].config)
+    keys = [key for key in ("task", "client.name", "server.name", "correction") if key in settings]
+    return describe_settings(settings, keys)
 
 
 def cell_value(group: Group, measure: Measure) -> float | None:
-    """The mean of the last evaluations; None where a seed diverged, for such a rate is not one to use."""
+    """The mean of the last evaluations; None if a seed diverged, because such a rate should not be used."""
     value = None if "diverged" in group.status else group_value(group, measure)
     return value.value if value else None
 
 
-def chosen_threshold(panels: Sequence[Panel], measure: Measure, given: float | None) -> float | None:
-    """The one given, or the default; None where no cell has a value to choose it by."""
-    return default_threshold(panels, measure) if given is None else given
+def threshold_or_default(panels: Sequence[Panel], measure: Measure, threshold: float | None) -> float | None:
+    """The given threshold, or the default; None if no cell has a value to choose it by."""
+    return default_threshold(panels, measure) if threshold is None else threshold
 
 
 def default_threshold(panels: Sequence[Panel], measure: Measure) -> float | None:
-    """Three quarters of the way from the worst cell to the best, rounded, but never past the best.
+    """Three quarters of the way from the worst cell to the best, rounded, but never beyond the best.
 
-    The way is by ratios for losses, which span orders of magnitude where a rate is bad.
+    Losses span orders of magnitude where a learning rate is bad, so for them the way is measured by ratios.
     """
     values = [v for panel in panels for g in panel.cells.values() if (v := cell_value(g, measure)) is not None]
     if not values:
@@ -80,28 +82,28 @@ def default_threshold(panels: Sequence[Panel], measure: Measure) -> float | None
     if worst == best:
         return best
     by_ratio = not measure.higher_is_better and best > 0
-    wanted = worst * (best / worst) ** 0.75 if by_ratio else worst + 0.75 * (best - worst)
-    step = 10.0 ** math.floor(math.log10(abs(best - wanted) / 2))
-    return float(f"{round(wanted / step) * step:.12g}")
+    exact = worst * (best / worst) ** DEFAULT_THRESHOLD if by_ratio else worst + DEFAULT_THRESHOLD * (best - worst)
+    step = 10.0 ** math.floor(math.log10(abs(best - exact) / 2))
+    return float(f"{round(exact / step) * step:.12g}")
 
 
-def count_beyond(panel: Panel, measure: Measure, threshold: float) -> int:
-    """The cells that reach the threshold; those that diverged do not."""
-    return sum(reaches(cell_value(group, measure), measure, threshold) for group in panel.cells.values())
+def count_reached(panel: Panel, measure: Measure, threshold: float) -> int:
+    """How many cells reach the threshold; diverged cells do not."""
+    return sum(reaches_target(cell_value(group, measure), measure, threshold) for group in panel.cells.values())
 
 
 def count_text(panel: Panel, measure: Measure, threshold: float) -> str:
     """'10 of 28 cells above 20 %'."""
     word, value = "above" if measure.higher_is_better else "below", target_text(threshold, measure)
-    return f"{count_beyond(panel, measure, threshold)} of {len(panel.cells)} cells {word} {value}"
+    return f"{count_reached(panel, measure, threshold)} of {len(panel.cells)} cells {word} {value}"
 
 
 def count_record(panel: Panel, measure: Measure, threshold: float) -> dict[str, Any]:
-    """How many cells of a panel reach the threshold."""
+    """How many cells of a panel reach the threshold, for `--json`."""
     return {
         "panel": panel.title,
         "threshold": threshold,
-        "count": count_beyond(panel, measure, threshold),
+        "count": count_reached(panel, measure, threshold),
         "cells": len(panel.cells),
         "text": count_text(panel, measure, threshold),
     }

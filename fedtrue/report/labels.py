@@ -1,4 +1,4 @@
-"""What runs are called, which of their settings differ, and which of them are one method under several seeds."""
+"""Names of runs, the settings in which runs differ, and groups of runs that differ only in their seed."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ PHRASES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seed; most often just one."""
+    """Runs that differ only in their seed; often a single run."""
 
     name: str
     runs: tuple[Run, ...]
-    settings: Mapping[str, Any]  # dotted, without the seed
+    settings: Mapping[str, Any]  # dotted keys, without the seed
 
     @property
     def seeds(self) -> list[Any]:
@@ -48,107 +48,113 @@ class Group:
 
     @property
     def status(self) -> str:
-        """'finished', 'diverged', 'running', or how many of the seeds did what."""
-        found = [status(run) for run in self.runs]
-        if len(set(found)) == 1:
-            return found[0]
-        return ", ".join(f"{found.count(s)} of {len(found)} {s}" for s in ("diverged", "running") if s in found)
+        """'finished', 'diverged' or 'running'; if the seeds differ, how many diverged and how many are running."""
+        statuses = [run_status(run) for run in self.runs]
+        if len(set(statuses)) == 1:
+            return statuses[0]
+        mixed = [status for status in ("diverged", "running") if status in statuses]
+        return ", ".join(f"{statuses.count(status)} of {len(statuses)} {status}" for status in mixed)
 
 
-def status(run: Run) -> str:
+def run_status(run: Run) -> str:
     return run.summary["status"] if run.summary else "running"
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def runs_of(groups: Iterable[Group]) -> list[Run]:
+    """All runs, group after group."""
+    return [run for group in groups for run in group.runs]
+
+
+def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"client": {"name": "adam"}} → {"client.name": "adam"}."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
+            flat.update(flatten_config(value, f"{prefix}{key}."))
         elif prefix or key not in NOT_SETTINGS:
             flat[prefix + key] = value
     return flat
 
 
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys whose values are not the same everywhere, in the order in which they are first met.
+def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values differ, in order of first appearance.
 
-    Options that a part's name tells (Adam has a beta1, SGD has none) are left out; rates are always told.
+    Options that follow from the name of a part are left out (Adam has a beta1, SGD has none); learning rates are kept.
     """
-    keys = dict.fromkeys(key for each in settings for key in each)
-    found = [key for key in keys if len({_identity(each.get(key)) for each in settings}) > 1]
-    return [key for key in found if not _is_told_by_name(key, settings)]
+    keys = dict.fromkeys(key for table in settings for key in table)
+    differing = [key for key in keys if len({_identity(table.get(key)) for table in settings}) > 1]
+    return [key for key in differing if not _follows_from_part_name(key, settings)]
 
 
-def _is_told_by_name(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+def _follows_from_part_name(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     part, _, option = key.partition(".")
     if part not in PARTS or option in ("name", "learning_rate"):
         return False
-    values: dict[Any, set[str]] = {}
-    for each in settings:
-        values.setdefault(each.get(f"{part}.name"), set()).add(_identity(each.get(key)))
-    return all(len(seen) == 1 for seen in values.values())
+    values_by_name: dict[Any, set[str]] = {}
+    for table in settings:
+        values_by_name.setdefault(table.get(f"{part}.name"), set()).add(_identity(table.get(key)))
+    return all(len(values) == 1 for values in values_by_name.values())
 
 
 def _identity(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def group(runs: Iterable[Run]) -> list[Group]:
-    """Runs by everything but their seed, in the order in which they are first met, each with a name of its own."""
-    found: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Groups of runs with equal settings except for the seed, in order of first appearance, with unique names."""
+    by_settings: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        settings = {key: value for key, value in flatten(run.config).items() if key != "seed"}
-        found.setdefault(_identity(settings), (settings, []))[1].append(run)
-    keys = differing([settings for settings, _ in found.values()])
-    names = distinct(
-        [(_name(members, described(settings, keys)), described(settings, keys)) for settings, members in found.values()]
-    )
-    in_order = lambda members: tuple(sorted(members, key=lambda run: run.config.get("seed", 0)))
-    return [Group(name, in_order(members), settings) for name, (settings, members) in zip(names, found.values())]
+        settings = {key: value for key, value in flatten_config(run.config).items() if key != "seed"}
+        by_settings.setdefault(_identity(settings), (settings, []))[1].append(run)
+    keys = differing_settings([settings for settings, _ in by_settings.values()])
+    descriptions = [describe_settings(settings, keys) for settings, _ in by_settings.values()]
+    names = [_group_name(members, text) for (_, members), text in zip(by_settings.values(), descriptions)]
+    by_seed = lambda members: tuple(sorted(members, key=lambda run: run.config.get("seed", 0)))
+    return [
+        Group(name, by_seed(members), settings)
+        for name, (settings, members) in zip(unique_names(list(zip(names, descriptions))), by_settings.values())
+    ]
 
 
-def _name(runs: Sequence[Run], description: str) -> str:
-    """The label or folder that all share; what sets the group apart where folders count seeds or a sweep named them."""
-    shared = {run.name for run in runs}
-    generated = all(run.from_sweep and not run.config.get("label") for run in runs)
-    if len(shared) == 1 and not (generated and description):
-        return shared.pop()
+def _group_name(runs: Sequence[Run], description: str) -> str:
+    """The label or folder name that all runs share; the description if they share none or a sweep generated it."""
+    shared_names = {run.name for run in runs}
+    is_generated = all(run.from_sweep and not run.config.get("label") for run in runs)
+    if len(shared_names) == 1 and not (is_generated and description):
+        return shared_names.pop()
     return description or str(runs[0].config.get("task", runs[0].name))
 
 
-def described(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """'client adam 0.1, joint correction, server rate 1': a part's rate stands behind its name where both are told."""
+def describe_settings(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """'client adam 0.1, joint correction, server rate 1'; a rate follows the name of its part if both differ."""
     rates = {f"{part}.name": f"{part}.learning_rate" for part in PARTS if f"{part}.name" in keys}
-    parts = []
+    phrases = []
     for key in keys:
         value = settings.get(key)
         if value is None or key in rates.values():
             continue
-        words = PHRASES.get(key, title(key) + " {}").format("no" if value == "none" else as_text(value))
+        phrase = PHRASES.get(key, setting_title(key) + " {}").format("no" if value == "none" else setting_text(value))
         rate = settings.get(rates[key]) if rates.get(key) in keys else None
-        parts.append(words if rate is None else f"{words} {as_text(rate)}")
-    return ", ".join(parts)
+        phrases.append(phrase if rate is None else f"{phrase} {setting_text(rate)}")
+    return ", ".join(phrases)
 
 
-def distinct(names: Sequence[tuple[str, str]]) -> list[str]:
-    """The names; those used twice get their description added, and a number if that does not help."""
-    plain = [name for name, _ in names]
-    fuller = [
-        f"{name} ({extra})" if extra and name != extra and plain.count(name) > 1 else name for name, extra in names
-    ]
+def unique_names(named: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of (name, description) pairs; a repeated name gets its description, and a number if that is not enough."""
+    names = [name for name, _ in named]
+    longer = [f"{name} ({text})" if text and name != text and names.count(name) > 1 else name for name, text in named]
     return [
-        f"{name} #{fuller[: i + 1].count(name)}" if fuller.count(name) > 1 else name for i, name in enumerate(fuller)
+        f"{name} #{longer[: i + 1].count(name)}" if longer.count(name) > 1 else name for i, name in enumerate(longer)
     ]
 
 
-def title(key: str) -> str:
-    """A setting's column heading."""
+def setting_title(key: str) -> str:
+    """The column heading of a setting."""
     return TITLES.get(key, key.replace("_", " "))
 
 
 def rate_texts(rates: Sequence[float]) -> list[str]:
-    """As few digits as tell them apart, at least two: 0.0032, 0.01, 0.032."""
+    """Learning rates with as few digits as keep them distinct, at least two: 0.0032, 0.01, 0.032."""
     for digits in (2, 3, 4):
         texts = [f"{rate:.{digits}g}" for rate in rates]
         if len(set(texts)) == len(rates):
@@ -156,8 +162,8 @@ def rate_texts(rates: Sequence[float]) -> list[str]:
     return [repr(rate) for rate in rates]
 
 
-def as_text(value: Any) -> str:
-    """A setting's value as people write it; a setting that is not there is a dash."""
+def setting_text(value: Any) -> str:
+    """The value of a setting as text; a dash if the setting does not exist."""
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Numbers of a run by name: "test.accuracy", "validation.loss", "train.loss", "pseudo_gradient_norm"."""
+"""The numbers that runs record, by name: "test.accuracy", "validation.loss", "train.loss", "pseudo_gradient_norm"."""
 
 import math
 from collections.abc import Sequence
@@ -9,19 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtrue.names import look_up
-from fedtrue.report.labels import Group, status
+from fedtrue.report.labels import Group, run_status
 from fedtrue.runner import summary
 from fedtrue.runner.records import LAST, NOT_METRICS, Run
 from fedtrue.runner.summary import LastMean, declared_metrics
 from fedtrue.tasks.metric import Metric, recorded_metric
 
-ALSO_CURVES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # of a round, not of a split, yet worth a look
-HELD_OUT = ("test.", "validation.")  # evaluated now and then; everything else is recorded in every round
-SHOWN_AT_FIRST = 12  # curves of a figure: more cannot be told apart; the page draws others on request
+ROUND_MEASURES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # recorded per round, without a split
+SPLITS = ("test", "validation", "train")  # runs are compared by the first one that they have
+HELD_OUT = ("test.", "validation.")  # evaluated in some rounds only; everything else is recorded in every round
+MAX_CURVES_AT_FIRST = 12  # more cannot be told apart in one figure; the page draws others on request
 
 
-class Mean(NamedTuple):
-    """Over seeds; the deviation is the sample's (n − 1), None for one seed."""
+class SeedMean(NamedTuple):
+    """A mean over seeds; the deviation is the sample standard deviation (n − 1), None for one seed."""
 
     value: float
     deviation: float | None
@@ -29,7 +30,7 @@ class Mean(NamedTuple):
 
 
 class MeanOfLast(NamedTuple):
-    """A mean over seeds of means of their last evaluations, and how many those were; None where seeds differ."""
+    """The mean over seeds of `mean_last`; how many evaluations and rounds each has, None if the seeds differ."""
 
     value: float
     deviation: float | None
@@ -40,11 +41,11 @@ class MeanOfLast(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that runs record, and how it is compared and shown."""
+    """A number that runs record, how it is compared and how it is shown."""
 
     key: str
     higher_is_better: bool = False
-    percent: bool = False  # a share of 1 in files, percent for people
+    percent: bool = False  # a fraction of 1 in files, shown in percent
 
     @property
     def title(self) -> str:
@@ -57,114 +58,119 @@ class Measure:
 
 
 def measures(runs: Sequence[Run]) -> list[Measure]:
-    """Everything that can be drawn."""
+    """Every measure that at least one of the runs has, the one by which runs are compared first."""
     keys: dict[str, None] = {}
     for run in runs:
-        keys.update(dict.fromkeys(f"{split}.{name}" for split, named in run.evaluations.items() for name in named))
+        keys.update(dict.fromkeys(f"{split}.{name}" for split, metrics in run.evaluations.items() for name in metrics))
         keys.update(dict.fromkeys(f"train.{name}" for name in run.rounds if name not in NOT_METRICS))
-        keys.update(dict.fromkeys(name for name in ALSO_CURVES if name in run.rounds and _ever(run.rounds[name])))
-    declared = declared_by_all(runs)
-    return in_order([_measure(key, declared) for key in keys])
+        keys.update(dict.fromkeys(name for name in ROUND_MEASURES if _has_nonzero(run.rounds.get(name))))
+    declared = declared_by_runs(runs)
+    return sort_measures([_measure(key, declared) for key in keys])
 
 
-def in_order(found: Sequence[Measure]) -> list[Measure]:
-    """Test first, what is better when higher before losses: runs are compared by the first."""
-    splits = ("test", "validation", "train")
+def sort_measures(unsorted: Sequence[Measure]) -> list[Measure]:
+    """Test before validation before train; within a split, measures where higher is better before losses."""
     split_of = lambda measure: measure.key.split(".")[0]
-    place = lambda measure: (
-        splits.index(split_of(measure)) if split_of(measure) in splits else len(splits),
+    rank = lambda measure: (
+        SPLITS.index(split_of(measure)) if split_of(measure) in SPLITS else len(SPLITS),
         not measure.higher_is_better,
         "loss" not in measure.key,
     )
-    return sorted(found, key=place)
+    return sorted(unsorted, key=rank)
 
 
 def _measure(key: str, declared: dict[str, Metric]) -> Measure:
-    kind = recorded_metric(key.rpartition(".")[2], declared)
-    return Measure(key, kind.higher_is_better, kind.percent)
+    metric = recorded_metric(key.rpartition(".")[2], declared)
+    return Measure(key, metric.higher_is_better, metric.percent)
 
 
-def declared_by_all(runs: Sequence[Run]) -> dict[str, Metric]:
-    """What the runs say of their metrics; those that contradict each other cannot be compared."""
-    found: dict[str, Metric] = {}
+def declared_by_runs(runs: Sequence[Run]) -> dict[str, Metric]:
+    """How the runs declare their metrics; runs that contradict each other cannot be compared."""
+    declared: dict[str, Metric] = {}
     for run in runs:
-        for name, kind in declared_metrics(run).items():
-            if found.setdefault(name, kind) != kind:
+        for name, metric in declared_metrics(run).items():
+            if declared.setdefault(name, metric) != metric:
                 raise ValueError(
                     f"{run.path} and another of these runs declare metric {name!r} differently: report them separately"
                 )
-    return found
+    return declared
 
 
-def _ever(values: np.ndarray) -> bool:
-    """Whether there is anything to see: a run in which no client was ever dropped needs no curve of it."""
-    return bool(np.any(np.nan_to_num(values) != 0))
+def _has_nonzero(values: np.ndarray | None) -> bool:
+    """Whether a curve would show anything: a run in which no client was dropped needs no curve of `dropped`."""
+    return values is not None and bool(np.any(np.nan_to_num(values) != 0))
 
 
-def chosen_measure(runs: Sequence[Run], wanted: str | None = None) -> Measure:
-    """The one asked for, or the first there is; a name nobody has is refused with the nearest."""
-    found = measures(runs)
-    if not found:
-        raise ValueError("no round has been recorded yet in any of these runs: wait for the first, then ask again")
-    return look_up("metric", {measure.key: measure for measure in found}, wanted) if wanted else found[0]
+def choose_measure(runs: Sequence[Run], key: str | None = None) -> Measure:
+    """The measure of that name, or the first one; an unknown name is an error that suggests the nearest."""
+    available = measures(runs)
+    if not available:
+        raise ValueError(
+            "no round has been recorded yet in any of these runs: wait for the first round, then try again"
+        )
+    return look_up("metric", {measure.key: measure for measure in available}, key) if key else available[0]
 
 
-def series(run: Run, measure: Measure) -> tuple[np.ndarray, np.ndarray] | None:
-    """(round index, value) of a measure, or None where the run does not have it."""
+def recorded_values(run: Run, measure: Measure) -> tuple[np.ndarray, np.ndarray] | None:
+    """(round indices, values) of a measure, or None if the run does not have it."""
     split, _, name = measure.key.rpartition(".")
     if split in ("", "train"):
         return (run.rounds["round"], run.rounds[name]) if name in run.rounds else None
     return run.evaluations.get(split, {}).get(name)
 
 
-def final(run: Run, measure: Measure) -> float | None:
-    found = series(run, measure)
-    return float(found[1][-1]) if found and len(found[1]) and math.isfinite(found[1][-1]) else None
+def final_value(run: Run, measure: Measure) -> float | None:
+    recorded = recorded_values(run, measure)
+    if recorded is None or not len(recorded[1]) or not math.isfinite(recorded[1][-1]):
+        return None
+    return float(recorded[1][-1])
 
 
 def mean_last(run: Run, measure: Measure) -> LastMean | None:
-    """The mean over the last 100 rounds, by which the paper compares; None where nothing finite was recorded."""
-    found = series(run, measure)
-    if found is None:
+    """The mean over the last 100 rounds, as in the paper; None if nothing finite was recorded."""
+    recorded = recorded_values(run, measure)
+    if recorded is None:
         return None
-    value = summary.mean_last(*found, done=len(run.rounds["round"]))
+    value = summary.mean_last(*recorded, done=len(run.rounds["round"]))
     return value if value.evaluations else None
 
 
-def best(run: Run, measure: Measure) -> float | None:
-    found = series(run, measure)
-    if found is None or not np.isfinite(found[1]).any():
+def best_value(run: Run, measure: Measure) -> float | None:
+    recorded = recorded_values(run, measure)
+    if recorded is None or not np.isfinite(recorded[1]).any():
         return None
-    return summary.best(*found, measure.higher_is_better).value
+    return summary.best(*recorded, measure.higher_is_better).value
 
 
-def mean(values: Sequence[float | None]) -> Mean | None:
-    """Over the seeds that have a value."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+def mean_over_seeds(values: Sequence[float | None]) -> SeedMean | None:
+    """The mean over the seeds that have a finite value."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return None
-    return Mean(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+    return SeedMean(fmean(finite), stdev(finite) if len(finite) > 1 else None, len(finite))
 
 
 def group_value(group: Group, measure: Measure) -> MeanOfLast | None:
-    """`mean_last` of the seeds that did not diverge, averaged: what a diverged run reached says nothing."""
-    found = last_means(group.runs, measure)
-    over_seeds = mean([each.value for each in found])
-    only = lambda counts: counts.pop() if len(counts) == 1 else None
-    return over_seeds and MeanOfLast(
-        *over_seeds, only({each.evaluations for each in found}), only({each.rounds for each in found})
+    """The mean of `mean_last` over the seeds that did not diverge."""
+    per_seed = last_means(group.runs, measure)
+    over_seeds = mean_over_seeds([seed.value for seed in per_seed])
+    if over_seeds is None:
+        return None
+    if_equal = lambda counts: counts.pop() if len(counts) == 1 else None
+    return MeanOfLast(
+        *over_seeds, if_equal({seed.evaluations for seed in per_seed}), if_equal({seed.rounds for seed in per_seed})
     )
 
 
 def last_means(runs: Sequence[Run], measure: Measure) -> list[LastMean]:
-    """Of the runs that count: those that have a value and did not diverge."""
-    found = (mean_last(run, measure) for run in runs if status(run) != "diverged")
-    return [each for each in found if each is not None]
+    """`mean_last` of the runs that have a value and did not diverge."""
+    means = (mean_last(run, measure) for run in runs if run_status(run) != "diverged")
+    return [mean for mean in means if mean is not None]
 
 
-def mean_last_title(measure: Measure, found: Sequence[LastMean]) -> str:
-    """'test accuracy, mean of the 10 evaluations in the last 100 rounds'; of these runs it says what holds for all."""
-    counts, spans = {each.evaluations for each in found}, {each.rounds for each in found} or {LAST}
+def mean_last_title(measure: Measure, means: Sequence[LastMean]) -> str:
+    """'test accuracy, mean of the 10 evaluations in the last 100 rounds': what is true of all these runs."""
+    counts, spans = {mean.evaluations for mean in means}, {mean.rounds for mean in means} or {LAST}
     if spans == {LAST}:
         rounds = f"the last {LAST} rounds"
     else:
@@ -181,18 +187,18 @@ def _all_rounds(count: int) -> str:
     return "the only round" if count == 1 else f"all {count} rounds"
 
 
-def best_first(groups: Sequence[Group], measure: Measure) -> list[int]:
-    """Places of the groups, the best `mean_last` first; then those with a seed that diverged, those without a value."""
+def rank_groups(groups: Sequence[Group], measure: Measure) -> list[int]:
+    """Indices of the groups, best `mean_last` first; then groups with a diverged seed, then groups without a value."""
     sign = -1 if measure.higher_is_better else 1
     values = [group_value(group, measure) for group in groups]
-    order = [
-        (value is None, "diverged" in group.status, sign * value.value if value else 0.0, place)
-        for place, (group, value) in enumerate(zip(groups, values))
+    ranks = [
+        (value is None, "diverged" in group.status, sign * value.value if value else 0.0, index)
+        for index, (group, value) in enumerate(zip(groups, values))
     ]
-    return [place for *_, place in sorted(order)]
+    return [index for *_, index in sorted(ranks)]
 
 
 def best_group(groups: Sequence[Group], measure: Measure) -> int | None:
-    """The place of the best; None where no group has a value."""
-    place = best_first(groups, measure)[0]
-    return None if group_value(groups[place], measure) is None else place
+    """The index of the best group; None if no group has a value."""
+    index = rank_groups(groups, measure)[0]
+    return None if group_value(groups[index], measure) is None else index

@@ -1,4 +1,4 @@
-"""What the page's scripts draw from: curves as packed arrays, panels, measures; one JSON document."""
+"""The JSON document that the page's scripts draw: measures, curves as packed arrays, heat-map panels."""
 
 import base64
 from collections.abc import Sequence
@@ -6,118 +6,120 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.heat_map import Panel, chosen_threshold, panels
-from fedtrue.report.labels import Group, as_text, differing, rate_texts, status, title
+from fedtrue.report.heat_map import Panel, heat_map_panels, threshold_or_default
+from fedtrue.report.labels import (
+    Group,
+    differing_settings,
+    rate_texts,
+    run_status,
+    runs_of,
+    setting_text,
+    setting_title,
+)
 from fedtrue.report.measures import (
-    SHOWN_AT_FIRST,
+    MAX_CURVES_AT_FIRST,
     Measure,
-    best_first,
     group_value,
     last_means,
     mean_last_title,
     measures,
+    rank_groups,
 )
-from fedtrue.report.palette import COLOURS, DASHES, LIGHTER
-from fedtrue.report.series import AXES, Curve, curve, group_curve, points_each, thinned
-from fedtrue.report.tables import written
+from fedtrue.report.number_text import value_text
+from fedtrue.report.palette import COLOURS, DARK_PAGE_COLOURS, DASHES
+from fedtrue.report.series import AXES, Curve, group_curve, points_per_curve, run_curve, thin_curve
 from fedtrue.runner.records import Run
 
 
 def page_data(groups: Sequence[Group], measure: Measure, threshold: float | None) -> dict[str, Any]:
-    """All that is drawn; `threshold` is of the chosen measure, the others have their defaults."""
-    runs = [run for g in groups for run in g.runs]
-    heat = panels(groups)
-    arrays = Arrays()
+    """Everything that is drawn; `threshold` belongs to the chosen measure, the others have their defaults."""
+    runs = runs_of(groups)
+    panels = heat_map_panels(groups)
+    arrays = PackedArrays()
+    known = measures(runs)
     return {
-        "measures": [_measure(each, groups, heat, threshold if each == measure else None) for each in measures(runs)],
+        "measures": [_measure(other, groups, panels, threshold if other == measure else None) for other in known],
         "measure": measure.key,
         "axes": _axes(runs),
-        "colours": {"light": COLOURS, "dark": LIGHTER},
+        "colours": {"light": COLOURS, "dark": DARK_PAGE_COLOURS},
         "dashes": DASHES,
-        **_curves(groups, measure, arrays),
-        "panels": [_panel(each, groups) for each in heat],
+        **_curves(groups, measure, known, arrays),
+        "panels": [_panel(panel, groups) for panel in panels],
         "arrays": arrays.packed,
     }
 
 
-class Arrays:
-    """Arrays as base64 of float32, each kept once: runs of a sweep share their rounds and often their bytes."""
+class PackedArrays:
+    """Arrays as base64 of float32; equal arrays, such as the rounds of a sweep's runs, are stored once."""
 
     def __init__(self) -> None:
         self.packed: list[str] = []
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def place(self, array: np.ndarray | None) -> int | None:
+    def index_of(self, array: np.ndarray | None) -> int | None:
+        """The index of the array in `packed`; a new array is added."""
         if array is None:
             return None
         text = base64.b64encode(np.asarray(array, "<f4").tobytes()).decode()
-        if text not in self._places:
-            self._places[text] = len(self.packed)
+        if text not in self._indices:
+            self._indices[text] = len(self.packed)
             self.packed.append(text)
-        return self._places[text]
+        return self._indices[text]
 
 
 def _measure(
-    measure: Measure, groups: Sequence[Group], heat: Sequence[Panel], threshold: float | None
+    measure: Measure, groups: Sequence[Group], panels: Sequence[Panel], threshold: float | None
 ) -> dict[str, Any]:
-    """`order` is of the groups, the best first: whatever on the page names a best takes it from there."""
-    runs = [run for g in groups for run in g.runs]
+    """`order` ranks the groups, best first; everything on the page that names a best run uses it."""
     return {
         "key": measure.key,
         "title": measure.title,
-        "statistic": mean_last_title(measure, last_means(runs, measure)),
-        "order": best_first(groups, measure),
-        "share": measure.percent,
+        "statistic": mean_last_title(measure, last_means(runs_of(groups), measure)),
+        "order": rank_groups(groups, measure),
+        "percent": measure.percent,
         "higher": measure.higher_is_better,
-        "threshold": chosen_threshold(heat, measure, threshold),
+        "threshold": threshold_or_default(panels, measure, threshold),
     }
 
 
 def _axes(runs: Sequence[Run]) -> dict[str, str]:
-    """Rounds always; bytes and seconds where they were recorded."""
-    recorded = {"rounds": ("round",), "bytes": ("bytes_up", "bytes_down"), "seconds": ("seconds",)}
-    return {
-        axis: said for axis, said in AXES.items() if any(name in run.rounds for run in runs for name in recorded[axis])
-    }
+    """Rounds always; bytes and seconds if they were recorded."""
+    records = {"rounds": ("round",), "bytes": ("bytes_up", "bytes_down"), "seconds": ("seconds",)}
+    is_recorded = lambda axis: any(name in run.rounds for run in runs for name in records[axis])
+    return {axis: title for axis, title in AXES.items() if is_recorded(axis)}
 
 
-def _curves(groups: Sequence[Group], measure: Measure, arrays: Arrays) -> dict[str, Any]:
-    """Groups with their mean curves, runs with their own, and how far they were thinned."""
-    runs = [run for g in groups for run in g.runs]
-    every = measures(runs)
-    limit = points_each(len(runs) + len(groups) if len(runs) > len(groups) else len(runs))
+def _curves(
+    groups: Sequence[Group], measure: Measure, known: Sequence[Measure], arrays: PackedArrays
+) -> dict[str, Any]:
+    """Groups with their mean curves, runs with their own, and how many points were kept if curves were thinned."""
+    runs = runs_of(groups)
+    limit = points_per_curve(len(runs) + len(groups) if len(runs) > len(groups) else len(runs))
     longest = max((len(run.rounds.get("round", ())) for run in runs), default=0)
-    order = {id(run): i for i, run in enumerate(runs)}
-    keys = differing([g.settings for g in groups])
-    first = set(best_first(groups, measure)[:SHOWN_AT_FIRST])
-
-    def packed(found: Curve | None) -> dict[str, Any] | None:
-        if found is None:
-            return None
-        thin = thinned(found, limit)
-        names = ("rounds", "bytes", "seconds", "value", "low", "high")
-        return {key: arrays.place(getattr(thin, key)) for key in names}
-
+    run_index = {id(run): index for index, run in enumerate(runs)}
+    keys = differing_settings([g.settings for g in groups])
+    shown_at_first = set(rank_groups(groups, measure)[:MAX_CURVES_AT_FIRST])
+    packed = lambda curve: _packed_curve(curve, limit, arrays)
     return {
         "groups": [
             {
                 "name": g.name,
                 "status": g.status,
-                "settings": {title(key): as_text(g.settings.get(key)) for key in keys},
-                "runs": [order[id(run)] for run in g.runs],
-                "values": {each.key: value.value if (value := group_value(g, each)) else None for each in every},
-                "texts": {each.key: written(group_value(g, each), each) for each in every},
-                "curves": {each.key: found for each in every if (found := packed(group_curve(g, each)))},
-                "shown": i in first,
+                "settings": {setting_title(key): setting_text(g.settings.get(key)) for key in keys},
+                "runs": [run_index[id(run)] for run in g.runs],
+                "values": {m.key: value.value if (value := group_value(g, m)) else None for m in known},
+                "texts": {m.key: value_text(group_value(g, m), m) for m in known},
+                "curves": {m.key: curve for m in known if (curve := packed(group_curve(g, m)))},
+                "shown": index in shown_at_first,
             }
-            for i, g in enumerate(groups)
+            for index, g in enumerate(groups)
         ],
         "runs": [
             {
                 "name": run.name,
                 "seed": run.config.get("seed", 0),
-                "status": status(run),
-                "curves": {each.key: found for each in every if (found := packed(curve(run, each)))}
+                "status": run_status(run),
+                "curves": {m.key: curve for m in known if (curve := packed(run_curve(run, m)))}
                 if len(g.runs) > 1
                 else {},
             }
@@ -128,15 +130,24 @@ def _curves(groups: Sequence[Group], measure: Measure, arrays: Arrays) -> dict[s
     }
 
 
+def _packed_curve(curve: Curve | None, limit: int, arrays: PackedArrays) -> dict[str, Any] | None:
+    if curve is None:
+        return None
+    thin = thin_curve(curve, limit)
+    names = ("rounds", "bytes", "seconds", "value", "low", "high")
+    return {name: arrays.index_of(getattr(thin, name)) for name in names}
+
+
 def _panel(panel: Panel, groups: Sequence[Group]) -> dict[str, Any]:
-    place = {id(g): i for i, g in enumerate(groups)}
-    at = lambda server, client: panel.cells.get((server, client))
+    """Cells are indices of groups, null where no run has these rates."""
+    group_index = {id(g): index for index, g in enumerate(groups)}
+    group_at = lambda server, client: panel.cells.get((server, client))
     return {
         "title": panel.title,
         "client_rates": rate_texts(panel.client_rates),
         "server_rates": rate_texts(panel.server_rates),
         "cells": [
-            [place[id(g)] if (g := at(server, client)) else None for client in panel.client_rates]
+            [group_index[id(g)] if (g := group_at(server, client)) else None for client in panel.client_rates]
             for server in panel.server_rates
         ],
     }

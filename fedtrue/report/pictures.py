@@ -1,17 +1,15 @@
-"""The report's figures as files for papers: PNG to look at, PDF and SVG with text that stays text."""
+"""The figures of a report as files for papers: PNG for the screen, PDF and SVG with text as text."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from fedtrue.report.curves import draw_curves
-from fedtrue.report.heat_map import chosen_threshold, panels
+from fedtrue.report.heat_map import heat_map_panels, threshold_or_default
 from fedtrue.report.heat_picture import draw_heat_maps
-from fedtrue.report.labels import group
-from fedtrue.report.measures import SHOWN_AT_FIRST, Measure, best_first, chosen_measure
+from fedtrue.report.labels import Group, group_runs
+from fedtrue.report.measures import MAX_CURVES_AT_FIRST, Measure, choose_measure, rank_groups
+from fedtrue.report.number_text import byte_unit
 from fedtrue.report.series import AXES, Curve, group_curve
-from fedtrue.report.tables import UNITS
 from fedtrue.runner.records import Run
 
 FORMATS = ("png", "pdf", "svg")
@@ -23,53 +21,58 @@ def draw_pictures(
     formats: Sequence[str],
     metric: str | None = None,
     threshold: float | None = None,
-    limits: tuple[float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
 ) -> list[Path]:
-    """Curves against rounds and bytes, and the heat maps where rates vary; returns what was written.
+    """Draws curves against rounds and bytes, and heat maps if rates vary; returns the files.
 
-    `limits` are the lowest and highest value of the measure that curves show: where they end, say.
+    `y_range`: the lowest and highest value of the measure that the curves show.
     """
-    groups, measure = group(runs), chosen_measure(runs, metric)
+    groups, measure = group_runs(runs), choose_measure(runs, metric)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    shown = [groups[i] for i in sorted(best_first(groups, measure)[:SHOWN_AT_FIRST])]
+    files = []
+    curves = _best_curves(groups, measure)
     for axis in ("rounds", "bytes"):
-        found = {g.name: c for g in shown if (c := group_curve(g, measure)) is not None}
-        if found and any(getattr(c, axis).any() for c in found.values()):
-            for kind in formats:
-                written.append(folder / f"curves-{axis}.{kind}")
-                _draw_against(axis, found, measure, written[-1], len(groups), limits)
-    heat = panels(groups)
-    threshold = chosen_threshold(heat, measure, threshold)
-    if heat and threshold is not None:
-        for kind in formats:
-            written.append(folder / f"heat-maps.{kind}")
-            draw_heat_maps(heat, measure, threshold, written[-1])
-    return written
+        if any(getattr(curve, axis).any() for curve in curves.values()):
+            for suffix in formats:
+                files.append(folder / f"curves-{axis}.{suffix}")
+                _draw_against(axis, curves, measure, files[-1], len(groups), y_range)
+    panels = heat_map_panels(groups)
+    threshold = threshold_or_default(panels, measure, threshold)
+    if panels and threshold is not None:
+        for suffix in formats:
+            files.append(folder / f"heat-maps.{suffix}")
+            draw_heat_maps(panels, measure, threshold, files[-1])
+    return files
+
+
+def _best_curves(groups: Sequence[Group], measure: Measure) -> dict[str, Curve]:
+    """The curves of the best groups by name, in the order of the groups."""
+    best = [groups[index] for index in sorted(rank_groups(groups, measure)[:MAX_CURVES_AT_FIRST])]
+    return {group.name: curve for group in best if (curve := group_curve(group, measure)) is not None}
 
 
 def _draw_against(
-    axis: str, curves: dict[str, Curve], measure: Measure, path: Path, total: int, limits: tuple[float, float] | None
+    axis: str, curves: dict[str, Curve], measure: Measure, path: Path, total: int, y_range: tuple[float, float] | None
 ) -> None:
     scale = 100 if measure.percent else 1
-    unit, word = _unit(axis, max(getattr(c, axis)[-1] for c in curves.values()))
+    unit, unit_text = _axis_unit(axis, max(getattr(curve, axis)[-1] for curve in curves.values()))
     draw_curves(
-        {name: (getattr(c, axis) / unit, scale * c.value) for name, c in curves.items()},
+        {name: (getattr(curve, axis) / unit, scale * curve.value) for name, curve in curves.items()},
         path,
         title="" if len(curves) == total else f"the {len(curves)} best of {total}",
         y_label=measure.title + measure.unit,
-        x_label=AXES[axis] + word,
+        x_label=AXES[axis] + unit_text,
         bands={
-            name: (scale * c.low, scale * c.high)
-            for name, c in curves.items()
-            if c.low is not None and c.high is not None
+            name: (scale * curve.low, scale * curve.high)
+            for name, curve in curves.items()
+            if curve.low is not None and curve.high is not None
         },
-        limits=limits and (scale * limits[0], scale * limits[1]),
+        y_range=y_range and (scale * y_range[0], scale * y_range[1]),
     )
 
 
-def _unit(axis: str, largest: float) -> tuple[float, str]:
+def _axis_unit(axis: str, largest: float) -> tuple[float, str]:
     if axis != "bytes":
         return 1.0, ""
-    power = int(np.clip(np.log10(max(largest, 1)) // 3, 0, len(UNITS) - 1))
-    return 1000.0**power, f" ({UNITS[power]})"
+    factor, unit = byte_unit(largest)
+    return factor, f" ({unit})"

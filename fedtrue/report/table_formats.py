@@ -1,15 +1,15 @@
-"""A table as Markdown, CSV, LaTeX and JSON; the same records give the same bytes."""
+"""A table as Markdown, CSV, LaTeX and JSON; equal records give equal bytes."""
 
 import csv
 import io
 from collections.abc import Sequence
 from typing import Any
 
-from fedtrue.report.measures import Mean, MeanOfLast
+from fedtrue.report.measures import MeanOfLast, SeedMean
 from fedtrue.report.tables import Table
-from fedtrue.report.targets import Missed
+from fedtrue.report.targets import TargetMissed
 
-LATEX = {
+LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     **{character: "\\" + character for character in "&%$#_{}"},
     "~": r"\textasciitilde{}",
@@ -26,44 +26,45 @@ LATEX = {
 
 def to_markdown(table: Table) -> str:
     columns = table.columns
-    return markdown([column.title for column in columns], [column.numeric for column in columns], table.texts())
+    return markdown_table([column.title for column in columns], [column.numeric for column in columns], table.texts())
 
 
-def markdown(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts; the numeric columns to the right."""
-    line = lambda cells: "| " + " | ".join(map(in_markdown, cells)) + " |"
+def markdown_table(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of texts; numeric columns are aligned right."""
+    line = lambda cells: "| " + " | ".join(map(escape_markdown, cells)) + " |"
     rule = "|" + "|".join("--:" if right else "---" for right in numeric) + "|"
     return "\n".join([line(titles), rule, *map(line, rows)]) + "\n"
 
 
-def in_markdown(text: str) -> str:
-    """Characters that would end a cell or start a tag or emphasis, escaped."""
+def escape_markdown(text: str) -> str:
+    """Escapes the characters that would end a cell or start a tag or emphasis."""
     for character in "\\`*_|[]":
         text = text.replace(character, "\\" + character)
     return " ".join(text.replace("<", "&lt;").replace(">", "&gt;").split())
 
 
 def to_csv(table: Table) -> str:
-    """Raw numbers under the columns' keys; a mean over seeds has its deviation in a column beside it."""
+    """Raw numbers under the keys of the columns; a mean over seeds has its deviation in a second column."""
     values = table.values()
-    spread = [any(_raw(row[i])[1] for row in values) for i in range(len(table.columns))]
+    has_deviation = [any(_raw_mean(row[i])[1] for row in values) for i in range(len(table.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    head = [
-        (column.key, f"{column.key}.deviation") if wide else (column.key,)
-        for column, wide in zip(table.columns, spread)
+    keys = [
+        (column.key, f"{column.key}.deviation") if two_columns else (column.key,)
+        for column, two_columns in zip(table.columns, has_deviation)
     ]
-    writer.writerow([name for names in head for name in names])
+    writer.writerow([key for pair in keys for key in pair])
     for row in values:
-        cells = [_raw(cell) if wide else _raw(cell)[:1] for cell, wide in zip(row, spread)]
-        writer.writerow([part for parts in cells for part in parts])
+        cells = [_raw_mean(cell) if two else _raw_mean(cell)[:1] for cell, two in zip(row, has_deviation)]
+        writer.writerow([cell for pair in cells for cell in pair])
     return out.getvalue()
 
 
-def _raw(cell: Any) -> tuple[Any, Any]:
-    if isinstance(cell, Mean | MeanOfLast):
+def _raw_mean(cell: Any) -> tuple[Any, Any]:
+    """(value, deviation) of a cell for CSV; empty strings for what does not exist."""
+    if isinstance(cell, SeedMean | MeanOfLast):
         return repr(cell.value), "" if cell.deviation is None else repr(cell.deviation)
-    if isinstance(cell, Missed):
+    if isinstance(cell, TargetMissed):
         return "", ""
     if isinstance(cell, list):
         return " ".join(map(str, cell)), ""
@@ -71,18 +72,16 @@ def _raw(cell: Any) -> tuple[Any, Any]:
 
 
 def to_latex(table: Table) -> str:
-    """A booktabs tabular: \\usepackage{booktabs}."""
-    line = lambda cells: "  " + " & ".join(map(in_latex, cells)) + r" \\"
-    shape = "".join("r" if column.numeric else "l" for column in table.columns)
-    rows = [line(row) for row in table.texts()]
-    head = line([column.title for column in table.columns])
+    """A `tabular` for the package booktabs."""
+    line = lambda cells: "  " + " & ".join(map(escape_latex, cells)) + r" \\"
+    alignment = "".join("r" if column.numeric else "l" for column in table.columns)
     return "\n".join(
         [
-            rf"\begin{{tabular}}{{{shape}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
             r"  \toprule",
-            head,
+            line([column.title for column in table.columns]),
             r"  \midrule",
-            *rows,
+            *map(line, table.texts()),
             r"  \bottomrule",
             r"\end{tabular}",
             "",
@@ -90,14 +89,14 @@ def to_latex(table: Table) -> str:
     )
 
 
-def in_latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+def escape_latex(text: str) -> str:
+    return "".join(LATEX_ESCAPES.get(character, character) for character in text)
 
 
 FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 
 
-def as_records(table: Table) -> list[dict[str, Any]]:
-    """The rows for `--json`: raw values under the columns' keys."""
-    plain = lambda cell: cell._asdict() if isinstance(cell, Mean | MeanOfLast | Missed) else cell
+def to_records(table: Table) -> list[dict[str, Any]]:
+    """The rows for `--json`: raw values under the keys of the columns."""
+    plain = lambda cell: cell._asdict() if isinstance(cell, SeedMean | MeanOfLast | TargetMissed) else cell
     return [{column.key: plain(cell) for column, cell in zip(table.columns, row)} for row in table.values()]

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over DevTools' pipe: no driver program, no web socket, no package."""
+"""Headless Chromium, controlled over the DevTools pipe: needs no driver program, web socket or package."""
 
 import base64
 import fcntl
@@ -22,11 +22,11 @@ FLAGS = (
 
 
 def find_chromium():
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((program for name in PROGRAMS if (program := shutil.which(name))), None)
 
 
 class Chromium:
-    """One page. `console` collects what the page complains about, `requests` what it asks the network for."""
+    """One page. `console` collects its errors and warnings, `requests` the addresses it loads."""
 
     def __init__(self, program, profile: Path):
         to_browser, self._out = os.pipe()
@@ -91,7 +91,7 @@ class Chromium:
             self._loaded = True
 
     def open(self, path: Path):
-        """Opens a file and waits until it has loaded; what earlier pages said is forgotten."""
+        """Opens a file and waits until it has loaded; messages of earlier pages are discarded."""
         self.console, self.requests, self._loaded = [], [], False
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not self._loaded:
@@ -99,15 +99,15 @@ class Chromium:
         self.settle()
 
     def settle(self):
-        """Waits for two frames, so that what was asked for is drawn."""
+        """Waits for two frames, so that everything is drawn."""
         self.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 60))))"
         )
 
     def evaluate(self, script):
-        found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait_for(self, script, seconds=5.0):
         """The script's value once it is true; fails after `seconds`."""
@@ -140,7 +140,7 @@ class Chromium:
         self.settle()
 
     def prefer(self, scheme):
-        """'light' or 'dark', as the system would say."""
+        """Sets the colour scheme of the system, 'light' or 'dark'."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.settle()
 

@@ -1,9 +1,9 @@
 import pytest
 
-from fedtrue.report.page import page
+from fedtrue.report.page import report_page
 from fedtrue.runner.records import find_runs, read_run
 from tests.browser.chromium import Chromium, find_chromium
-from tests.report.conftest import made_runs  # noqa: F401  (the same runs)
+from tests.report.conftest import made_runs  # noqa: F401  (used as a fixture)
 
 
 @pytest.fixture(scope="session")
@@ -18,18 +18,18 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pages(made_runs, tmp_path_factory):  # noqa: F811
-    """The report of each kind of made runs."""
+    """One report for each folder of generated runs."""
     folder = tmp_path_factory.mktemp("pages")
-    written = {}
+    files = {name: folder / f"{name}.html" for name in made_runs}
     for name, runs in made_runs.items():
-        written[name] = folder / f"{name}.html"
-        written[name].write_text(page([read_run(path) for path in find_runs([runs])], written[name], threshold=0.2))
-    return written
+        text = report_page([read_run(path) for path in find_runs([runs])], files[name], threshold=0.2)
+        files[name].write_text(text)
+    return files
 
 
 @pytest.fixture
 def opened(browser, pages):
-    """`opened("methods")` opens that page at a desk's width, in the light."""
+    """`opened("methods")` opens that page at desktop width, in light mode."""
 
     def go(name, width=1280, height=900, phone=False):
         browser.prefer("light")

@@ -10,7 +10,7 @@ VIEWS = {"light": (1280, 1060), "dark": (1280, 1060), "phone": (390, 844)}
 
 
 def take(page: Path, prefix: str) -> None:
-    """<prefix>-light.png from the top, -dark.png at the heat maps (or the runs), -phone.png as a phone shows it."""
+    """<prefix>-light.png from the top, -dark.png at the heat maps (or the runs), -phone.png at the width of a phone."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Chromium(find_chromium(), Path(profile))
         try:

@@ -1,17 +1,17 @@
-"""The report in a real headless Chromium: what a reader sees, points at and clicks."""
+"""The report in headless Chromium: what a reader sees, points at and clicks."""
 
 import math
 
 import pytest
 from pytest import approx
 
-from fedtrue.report.page import page
+from fedtrue.report.page import report_page
 from fedtrue.runner.records import read_run
 from tests.report.made_runs import write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]  # the page without a browser: tests/report/test_page.py
 
-# where the middle of the drawn curve number n is on the screen
+# the screen position of the middle of curve n
 ON_CURVE = """(() => {
   const plot = document.getElementById('curve-plot'), {xaxis, yaxis} = plot._fullLayout;
   const trace = plot.data.filter(t => t.name)[%d];
@@ -31,23 +31,23 @@ def choose(browser, control, change):
 
 
 @pytest.mark.parametrize("name", ["methods", "sweep"])
-def test_it_opens_without_a_complaint_and_without_the_network(name, opened):
+def test_the_page_opens_without_errors_and_without_the_network(name, opened):
     browser = opened(name)
     assert browser.evaluate(VISIBLE) > 0
     assert browser.console == []
     assert [address for address in browser.requests if not address.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_pointing_at_a_curve_says_whose_it_is(opened):
+def test_pointing_at_a_curve_shows_its_name(opened):
     browser = opened("methods")
     browser.point(*browser.evaluate(ON_CURVE % 3))
-    said = browser.wait_for("document.querySelector('#curve-plot .hoverlayer .hovertext')?.textContent")
+    text = browser.wait_for("document.querySelector('#curve-plot .hoverlayer .hovertext')?.textContent")
     name = browser.evaluate("document.getElementById('curve-plot').data.filter(t => t.name)[3].name")
-    assert name in said
-    assert "rounds" in said
+    assert name in text
+    assert "rounds" in text
 
 
-def test_a_click_on_the_legend_hides_a_curve_and_a_second_brings_it_back(opened):
+def test_a_click_on_the_legend_hides_a_curve_and_a_second_click_shows_it_again(opened):
     browser = opened("methods")
     before = browser.evaluate(VISIBLE)
     place = browser.evaluate(MIDDLE % "#curve-plot .legend .legendtoggle")
@@ -73,8 +73,8 @@ def test_a_cell_of_a_heat_map_shows_its_run(opened):
         *browser.evaluate(MIDDLE % "#panels .panel:nth-child(2) .heat tr:nth-child(4) td:nth-of-type(1) button")
     )
     browser.wait_for("document.querySelector('#cell strong').textContent.startsWith('client sgd')")
-    said = browser.evaluate("document.querySelector('#cell').textContent")
-    assert "client rate 0.001, server rate 0.01:" in said
+    text = browser.evaluate("document.querySelector('#cell').textContent")
+    assert "client rate 0.001, server rate 0.01:" in text
     browser.click(*browser.evaluate(MIDDLE % "#cell a"))
     assert browser.wait_for("document.querySelector('.configs details[open]')?.textContent").startswith("sgd-0-0")
 
@@ -91,7 +91,7 @@ def test_diverged_cells_are_hatched_and_the_cells_above_the_threshold_counted(op
     assert browser.evaluate("document.querySelectorAll('.reaches').length") == 53  # all but the three
 
 
-def test_metric_axis_logs_and_seeds_change_the_picture(opened):
+def test_metric_axis_log_scales_and_seeds_change_the_plot(opened):
     browser = opened("methods")
     axis = "document.getElementById('curve-plot')._fullLayout.%s"
     choose(browser, "measure", "value = 'train.loss'")
@@ -115,10 +115,10 @@ def test_smoothing_is_the_mean_of_the_last_rounds(opened):
     assert browser.evaluate("trailingMean([1, 2, 3, 4], [4, 8, 6, 2], 2)") == [4, 6, 7, 4]  # (4+8)/2, (8+6)/2, (6+2)/2
     assert browser.evaluate("trailingMean([10, 20, 30], [1, 3, 5], 20)") == [1, 2, 4]  # rounds count, not points
     gap = browser.evaluate("trailingMean([1, 2, 3], [2, NaN, 4], 3).map(String)")
-    assert gap == ["2", "NaN", "3"]  # a gap stays one, and does not spoil its neighbours
+    assert gap == ["2", "NaN", "3"]  # a gap stays a gap and does not change its neighbours
 
 
-def test_a_column_sorts_and_what_has_no_number_stays_last(opened):
+def test_a_column_is_sorted_and_empty_cells_stay_last(opened):
     browser = opened("methods")
     place = browser.evaluate(
         "[...document.querySelectorAll('#run-table th')].findIndex(e => e.textContent.startsWith('test acc'))"
@@ -132,17 +132,17 @@ def test_a_column_sorts_and_what_has_no_number_stays_last(opened):
     assert browser.evaluate(f"document.querySelectorAll('#run-table th')[{place}].ariaSort") == "descending"
 
 
-def test_unticking_a_run_takes_its_curve_away_and_finding_hides_rows(opened):
+def test_deselecting_a_run_hides_its_curve_and_searching_hides_rows(opened):
     browser = opened("methods")
     browser.evaluate("document.getElementById('no-curves').click()")
     assert browser.evaluate(VISIBLE) == 0
     browser.evaluate("document.querySelector('#run-table input').click()")
     assert browser.evaluate(VISIBLE) == 2  # a line and a band
-    choose(browser, "find", "value = 'joint yogi'")
+    choose(browser, "search", "value = 'joint yogi'")
     assert browser.evaluate("document.querySelectorAll('#run-table tbody tr:not([hidden])').length") == 1
 
 
-def test_dark_follows_the_system_and_the_button(opened):
+def test_dark_mode_follows_the_system_and_the_button(opened):
     browser = opened("methods")
     line = "document.getElementById('curve-plot').data.at(-1).line.color"
     colours = f"[getComputedStyle(document.body).backgroundColor, {line}]"
@@ -162,7 +162,7 @@ def test_on_a_phone_nothing_overflows_sideways(name, opened):
     assert browser.evaluate("document.getElementById('curve-plot').getBoundingClientRect().right") <= 390
 
 
-def test_every_figure_has_words_every_control_a_name_and_every_table_headings(opened):
+def test_every_figure_has_a_caption_every_control_a_name_and_every_table_headings(opened):
     browser = opened("sweep")
     assert browser.evaluate("document.getElementById('curve-caption').textContent").startswith(
         "Test accuracy against rounds"
@@ -183,7 +183,7 @@ def test_card_caption_marked_row_and_heat_map_name_the_same_best_run(name, opene
     marked = "document.querySelector('#run-table .best').closest('th').querySelector('a').textContent"
     assert browser.evaluate(marked) == best
     caption = browser.evaluate("document.getElementById('curve-caption').textContent")
-    assert f"Of these the best is {best} (" in caption and caption.endswith(f"by {statistic}.")
+    assert f"The best of these is {best} (" in caption and caption.endswith(f"by {statistic}.")
     if name == "sweep":
         assert browser.evaluate("document.querySelector('#cell strong').textContent") == best
         assert browser.evaluate("document.getElementById('heat-statistic').textContent").lower() == statistic
@@ -202,7 +202,7 @@ def test_a_hostile_label_is_shown_as_text(browser, tmp_path):
     label = "</script><img src=x onerror=alert(1)><b>bold</b>"
     run = read_run(write_run(tmp_path / "run", [0.1, 0.2], label=label))
     target = tmp_path / "report.html"
-    target.write_text(page([run], target))
+    target.write_text(report_page([run], target))
     browser.open(target)
     assert browser.console == []
     assert browser.evaluate("document.querySelectorAll('img, b').length") == 0

@@ -1,4 +1,4 @@
-"""Run folders with made-up numbers, for tests only: written as files, as the runner writes them."""
+"""Run folders with generated numbers for tests, in the format of the runner."""
 
 import json
 import math
@@ -6,10 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fedtrue.report.labels import group_runs
 from fedtrue.report.measures import Measure
+from fedtrue.runner.records import find_runs, read_run
 
 ACCURACY = Measure("test.accuracy", higher_is_better=True, percent=True)
 LOSS, TRAIN_LOSS = Measure("test.loss"), Measure("train.loss")
+
+
+def read_groups(folder: Path):
+    """The groups of all runs in a folder."""
+    return group_runs([read_run(path) for path in find_runs([folder])])
 
 
 def toml(config, above=""):
@@ -23,9 +30,9 @@ def toml(config, above=""):
 def write_run(
     folder: Path, values, *, status="finished", every=1, metric="accuracy", loss=None, kinds=None, **settings
 ):
-    """A run whose test metric after round r is values[r], measured every so many rounds; None stands for NaN.
+    """A run whose test metric after round r is values[r], measured every `every` rounds; None stands for NaN.
 
-    `kinds`: what the folder says of its metrics; None: nothing, as old records.
+    `kinds`: how the folder declares its metrics; None for no declaration, as in old records.
     """
     folder.mkdir(parents=True)
     config = {"task": "shakespeare", "seed": 0, "correction": "joint", **settings}
@@ -50,8 +57,8 @@ def write_run(
                 line["evaluation"] = {"test": test}
             file.write(json.dumps(line) + "\n")
     if status != "running":
-        said = {"status": status, "rounds": len(values), **({} if kinds is None else {"metrics": kinds})}
-        (folder / "summary.json").write_text(json.dumps(said))
+        summary = {"status": status, "rounds": len(values), **({} if kinds is None else {"metrics": kinds})}
+        (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
@@ -63,7 +70,7 @@ def learning(rounds, end, speed, seed=0, noise=0.004):
 
 
 def methods(folder: Path, rounds=300, seeds=(0, 1, 2)):
-    """Four methods under three seeds, each with a reference; one more that diverged, one that is not done."""
+    """Four methods under three seeds, each with a reference; one more that diverged, one that is still running."""
     kinds = {
         "client SGD": ("sgd", "none", 57.68, 0.574, 9),
         "client Adagrad": ("adagrad", "none", 57.85, 0.575, 14),
@@ -107,7 +114,7 @@ def hash_of(text):
 
 
 def sweep(folder: Path, rounds=60, rates=7, server_rates=4):
-    """Two panels of client rate × server rate, a hill of accuracy each; the largest product of rates diverges."""
+    """Two panels of client rate × server rate, each with one maximum; the largest products of rates diverge."""
     folder.mkdir(parents=True)
     (folder / "sweep.toml").write_text('task = "stackoverflow_words"\n')
     for client, top, width in (("sgd", 0.218, 0.7), ("adagrad", 0.244, 1.6)):

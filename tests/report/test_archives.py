@@ -1,4 +1,4 @@
-"""Tables, reports and readers take an archive for the run folders it was made of."""
+"""Tables and reports of an archive equal those of its run folders."""
 
 import re
 
@@ -37,7 +37,7 @@ def both(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["sweep", "methods"])
-def test_a_run_in_an_archive_is_read_as_its_folder_is(both, kind):
+def test_a_run_in_an_archive_equals_the_run_in_its_folder(both, kind):
     folder, archive = both[kind]
     in_folder, in_archive = find_runs([folder]), find_runs([archive])
     assert [path.name for path in in_archive] == [path.name for path in in_folder]
@@ -70,7 +70,7 @@ def test_a_folder_of_archives_has_the_table_of_the_folder_of_sweeps(both, capsys
 
 
 @pytest.mark.parametrize("kind", ["sweep", "methods"])
-def test_a_report_of_an_archive_has_the_bytes_of_the_folders_report_but_for_the_links(both, kind, tmp_path, capsys):
+def test_a_report_of_an_archive_has_the_bytes_of_the_folders_report_except_for_the_links(both, kind, tmp_path, capsys):
     pages = []
     for place, path in enumerate(both[kind]):
         target = tmp_path / f"{place}.html"
@@ -92,7 +92,7 @@ def test_a_run_of_an_archive_can_be_named_by_itself(both):
         find_runs([archive / "sgd-0"])
 
 
-def test_archives_and_run_folders_below_a_folder_come_in_the_order_of_their_names(both, tmp_path):
+def test_archives_and_run_folders_in_a_folder_are_sorted_by_name(both, tmp_path):
     _, archive = both["methods"]
     for name in ("a-b", "a", "c"):
         (tmp_path / f"{name}{SUFFIX}").write_bytes(archive.read_bytes())
@@ -103,7 +103,7 @@ def test_archives_and_run_folders_below_a_folder_come_in_the_order_of_their_name
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (f"none{SUFFIX}", None, "does not exist: `fedtrue pack RUNS -o"),
         ("none", None, "is not a run folder and holds none"),
@@ -111,13 +111,13 @@ def test_archives_and_run_folders_below_a_folder_come_in_the_order_of_their_name
         (f"cut{SUFFIX}", b"\xfd7zXZ\x00\x00\x04", "is damaged"),
     ],
 )
-def test_a_missing_cut_or_foreign_file_is_refused_in_one_line_that_names_it(tmp_path, capsys, name, content, said):
+def test_a_missing_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, capsys, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     for command in (["table"], ["report", "-o", str(tmp_path / "report.html")]):
         assert main([*command, str(tmp_path / name)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert name in line and said in line
+        assert name in line and message in line
 
 
 def test_a_config_that_is_not_toml_is_refused_with_its_archive_and_run(tmp_path):

@@ -1,4 +1,4 @@
-"""`fedtrue report` and `fedtrue table` as their users call them."""
+"""`fedtrue report` and `fedtrue table` from the command line."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_report_writes_the_page_and_the_pictures(made_runs, tmp_path, capsys):
     assert main(["report", str(made_runs["sweep"]), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["runs"] == 56
-    assert [each["text"] for each in answer["heat_maps"]] == ["8 of 28 cells above 20 %", "0 of 28 cells above 20 %"]
+    assert [panel["text"] for panel in answer["heat_maps"]] == ["8 of 28 cells above 20 %", "0 of 28 cells above 20 %"]
     assert "<h1>Rates &amp; runs</h1>" in page.read_text()
     assert sorted(path.name for path in pictures.iterdir()) == [
         f"{name}.{kind}" for name in ("curves-bytes", "curves-rounds", "heat-maps") for kind in ("pdf", "png")
@@ -40,12 +40,12 @@ def test_heat_maps_of_losses_are_drawn_and_counted_below(metric, made_runs, tmp_
     arguments = ["-o", str(tmp_path / "r.html"), "--pictures", str(tmp_path), "--formats", "png", "--metric", metric]
     assert main(["report", str(made_runs["sweep"]), *arguments, "--json"]) == 0
     assert all(
-        "below" in each["text"] and each["count"] > 0 for each in json.loads(capsys.readouterr().out)["heat_maps"]
+        "below" in panel["text"] and panel["count"] > 0 for panel in json.loads(capsys.readouterr().out)["heat_maps"]
     )
     assert (tmp_path / "heat-maps.png").exists()
 
 
-def test_pictures_come_in_the_formats_asked_for_and_repeat_to_the_byte(made_runs, tmp_path, capsys):
+def test_pictures_have_the_requested_formats_and_the_same_bytes_every_time(made_runs, tmp_path, capsys):
     for folder in ("one", "two"):
         arguments = ["-o", str(tmp_path / "r.html"), "--pictures", str(tmp_path / folder), "--formats", "svg,pdf"]
         assert main(["report", str(made_runs["methods"]), *arguments]) == 0
@@ -54,7 +54,7 @@ def test_pictures_come_in_the_formats_asked_for_and_repeat_to_the_byte(made_runs
     capsys.readouterr()
 
 
-def test_limits_show_that_part_of_the_values_axis(made_runs, tmp_path, capsys):
+def test_y_range_shows_that_part_of_the_vertical_axis(made_runs, tmp_path, capsys):
     arguments = [
         "-o",
         str(tmp_path / "r.html"),
@@ -62,7 +62,7 @@ def test_limits_show_that_part_of_the_values_axis(made_runs, tmp_path, capsys):
         str(tmp_path),
         "--formats",
         "svg",
-        "--limits",
+        "--y-range",
         "0.5,0.52",
     ]
     assert main(["report", str(made_runs["methods"]), *arguments]) == 0
@@ -72,7 +72,7 @@ def test_limits_show_that_part_of_the_values_axis(made_runs, tmp_path, capsys):
     capsys.readouterr()
     for wrong in ("0.5", "0.6,0.5", "50,60", "a,b"):
         assert main(["report", str(made_runs["methods"]), *arguments[:-1], wrong]) == 2
-        assert "--limits" in capsys.readouterr().err
+        assert "--y-range" in capsys.readouterr().err
 
 
 def test_table_prints_what_it_would_write(made_runs, tmp_path, capsys):
@@ -84,7 +84,7 @@ def test_table_prints_what_it_would_write(made_runs, tmp_path, capsys):
     assert r"57.87 $\pm$ 0.03" in printed
 
 
-def test_table_answers_in_json(made_runs, capsys):
+def test_table_prints_json(made_runs, capsys):
     assert (
         main(["table", str(made_runs["methods"]), "--columns", "run,test.loss", "--sort", "test.loss", "--json"]) == 0
     )
@@ -111,12 +111,12 @@ def test_a_bare_metric_is_its_mean_over_the_last_evaluations_wherever_a_column_i
 def test_the_help_says_what_a_bare_metric_means(capsys):
     with pytest.raises(SystemExit):
         main(["table", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "mean_last.test.accuracy, the mean of its evaluations in the last 100 rounds" in said
-    assert "The bare name test.accuracy is short for the first" in said
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "mean_last.test.accuracy, the mean of its evaluations in the last 100 rounds" in help_text
+    assert "The bare name test.accuracy is short for the first one" in help_text
 
 
-def test_a_target_puts_what_it_cost_in_place_of_the_costs(made_runs, capsys):
+def test_a_target_replaces_the_total_costs_by_the_costs_until_it(made_runs, capsys):
     assert main(["table", str(made_runs["methods"]), "--target", "0.55", "--json"]) == 0
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows["client SGD"])[-3:] == ["rounds_to", "bytes_to", "seconds_to"]
@@ -125,7 +125,7 @@ def test_a_target_puts_what_it_cost_in_place_of_the_costs(made_runs, capsys):
     assert rows["client Yogi + joint correction"]["rounds_to"] == missed
 
 
-def test_a_heat_map_says_what_the_report_says(made_runs, tmp_path, capsys):
+def test_table_and_report_have_the_same_heat_maps(made_runs, tmp_path, capsys):
     sweep, threshold = str(made_runs["sweep"]), ["--threshold", "0.2", "--json"]
     assert main(["report", sweep, "-o", str(tmp_path / "r.html"), *threshold]) == 0
     reported = json.loads(capsys.readouterr().out)["heat_maps"]
@@ -137,7 +137,7 @@ def test_a_heat_map_says_what_the_report_says(made_runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["report", "nowhere"], "nowhere is not a run folder"),
         (["table", "nowhere"], "nowhere is not a run folder"),
@@ -145,26 +145,26 @@ def test_a_heat_map_says_what_the_report_says(made_runs, tmp_path, capsys):
         (["table", "RUNS", "--columns", "rnu"], "did you mean 'run'"),
         (["table", "RUNS", "--sort", "referenc"], "did you mean 'reference'"),
         (["table", "RUNS", "--format", "latx"], "invalid choice"),
-        (["table", "RUNS", "--target", "57"], "0.57 means 57 %"),
+        (["table", "RUNS", "--target", "57"], "write 0.57 for 57 %"),
         (["table", "RUNS", "--target", "nan"], "--target must be a finite number"),
         (["table", "RUNS", "--columns", "rounds_to"], "add --target"),
         (["table", "RUNS", "--threshold", "0.2"], "add --heat-map, or give --target"),
-        (["table", "RUNS", "--winners", "client.name"], "--winners needs --sort"),
-        (["table", "RUNS", "--winners", "clent.name", "--sort", "test.accuracy"], "did you mean 'client.name'"),
+        (["table", "RUNS", "--best-per", "client.name"], "--best-per needs --sort"),
+        (["table", "RUNS", "--best-per", "clent.name", "--sort", "test.accuracy"], "did you mean 'client.name'"),
         (["table", "RUNS", "--heat-map"], "two client rates and two server rates"),
-        (["table", "RUNS", "--heat-map", "--threshold", "20"], "--threshold 20: test.accuracy is a part of 1"),
+        (["table", "RUNS", "--heat-map", "--threshold", "20"], "--threshold 20: test.accuracy is a fraction of 1"),
         (["table", "RUNS", "--heat-map", "--format", "csv"], "Markdown or JSON, not as csv"),
         (["table", "RUNS", "--heat-map", "--sort", "run"], "leave out --sort"),
         (["report", "RUNS", "--formats", "pgn"], "did you mean 'png'"),
-        (["report", "RUNS", "--threshold", "20"], "0.2 means 20 %"),
+        (["report", "RUNS", "--threshold", "20"], "write 0.2 for 20 %"),
         (["report", "RUNS", "--threshold", "nan"], "must be a finite number"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_code_2(arguments, said, made_runs, capsys):
+def test_wrong_input_is_one_line_and_exit_code_2(arguments, message, made_runs, capsys):
     try:
         code = main([str(made_runs["methods"]) if part == "RUNS" else part for part in arguments])
     except SystemExit as stopped:
         code = stopped.code
     error = capsys.readouterr().err
     assert (code, error.count("\n")) == (2, 1)
-    assert said in error
+    assert message in error

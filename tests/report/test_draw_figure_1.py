@@ -30,7 +30,7 @@ def test_the_curves_are_drawn_from_a_document(tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
-def test_the_command_computes_draws_and_makes_the_folder_of_the_picture(tmp_path, capsys):
+def test_the_command_computes_draws_and_creates_the_folder_of_the_picture(tmp_path, capsys):
     picture = tmp_path / "new" / "curves.png"
     assert main(["theory", "curves", "-o", str(picture), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -1,14 +1,12 @@
 """Heat maps as tables."""
 
-from fedtrue.report.heat_map import panels
+from fedtrue.report.heat_map import heat_map_panels
 from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.labels import group
-from fedtrue.runner.records import find_runs, read_run
-from tests.report.made_runs import ACCURACY, LOSS, write_run
+from tests.report.made_runs import ACCURACY, LOSS, read_groups, write_run
 
 
 def square(folder, values, *, clients=(0.1, 1.0), servers=(1.0, 2.0), name="sgd", **settings):
-    """Four runs, {(server rate, client rate)} in reading order; None stands for one that diverged."""
+    """Four runs, {(server rate, client rate)} in reading order; None for a diverged run."""
     places = [(server, client) for server in servers for client in clients]
     for (server, client), value in zip(places, values):
         rates = {"client": {"name": name, "learning_rate": client}, "server": {"name": "sgd", "learning_rate": server}}
@@ -17,7 +15,7 @@ def square(folder, values, *, clients=(0.1, 1.0), servers=(1.0, 2.0), name="sgd"
 
 
 def panels_of(folder):
-    return panels(group([read_run(path) for path in find_runs([folder])]))
+    return heat_map_panels(read_groups(folder))
 
 
 def test_a_panel_is_a_table_of_rates_with_bold_cells_that_reach_the_threshold_and_their_count(tmp_path):
@@ -42,7 +40,7 @@ def test_a_panel_has_its_own_rates_only(tmp_path):
     assert (adam["client_rates"], sgd["client_rates"]) == ([0.01, 0.1], [0.1, 1.0])
 
 
-def test_json_has_a_row_a_server_rate_and_null_where_a_run_diverged_or_is_not_there(tmp_path):
+def test_json_has_one_row_per_server_rate_and_null_where_a_run_diverged_or_does_not_exist(tmp_path):
     square(tmp_path, [0.1, 0.2, 0.3, None])
     client, server = {"name": "sgd", "learning_rate": 5.0}, {"name": "sgd", "learning_rate": 2.0}
     write_run(tmp_path / "alone", [0.4], client=client, server=server)
@@ -51,7 +49,7 @@ def test_json_has_a_row_a_server_rate_and_null_where_a_run_diverged_or_is_not_th
     assert (panel["count"], panel["cells"]) == (3, 5)
 
 
-def test_a_cell_of_several_seeds_is_their_mean_and_says_if_one_diverged(tmp_path):
+def test_a_cell_with_several_seeds_shows_their_mean_or_how_many_diverged(tmp_path):
     square(tmp_path / "0", [0.1, 0.2, 0.3, 0.4])
     square(tmp_path / "1", [0.1, 0.2, 0.3, None], seed=1)
     text = heat_markdown(panels_of(tmp_path), ACCURACY, 0.3)

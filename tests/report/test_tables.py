@@ -1,4 +1,4 @@
-"""Tables: what their cells say, and what each format must escape."""
+"""Tables: the texts of cells, and the characters that each format must escape."""
 
 import csv
 import io
@@ -6,11 +6,12 @@ import io
 import pytest
 from pytest import approx
 
-from fedtrue.report.labels import group
-from fedtrue.report.table_formats import as_records, in_latex, to_csv, to_latex, to_markdown
-from fedtrue.report.tables import bytes_text, duration_text, table_of
-from fedtrue.runner.records import find_runs, read_run
-from tests.report.made_runs import write_run
+from fedtrue.report.labels import group_runs
+from fedtrue.report.number_text import bytes_text, duration_text
+from fedtrue.report.table_formats import escape_latex, to_csv, to_latex, to_markdown, to_records
+from fedtrue.report.tables import build_table
+from fedtrue.runner.records import read_run
+from tests.report.made_runs import read_groups, write_run
 
 
 @pytest.fixture
@@ -20,17 +21,17 @@ def two_methods(tmp_path):
     write_run(tmp_path / "a0", [0.50], label="client SGD", reference=50.0, client=sgd)
     write_run(tmp_path / "a1", [0.52], label="client SGD", reference=50.0, client=sgd, seed=1)
     write_run(tmp_path / "b0", [0.60], label="client Adam", client=adam)
-    return group([read_run(path) for path in find_runs([tmp_path])])
+    return read_groups(tmp_path)
 
 
-def test_seeds_are_averaged_and_the_reference_stands_next_to_ours(two_methods):
-    rows = as_records(table_of(two_methods))
+def test_seeds_are_averaged_and_the_reference_is_shown_next_to_ours(two_methods):
+    rows = to_records(build_table(two_methods))
     assert rows[0]["mean_last.test.accuracy"] == {
         "value": approx(0.51), "deviation": approx(0.02 / 2**0.5), "seeds": 2, "evaluations": 1, "rounds": 1
     }  # fmt: skip
     assert rows[0]["difference"] == approx(1.0)  # 100 · 0.51 − 50, in percent like the reference
     assert (rows[1]["reference"], rows[1]["difference"]) == (None, None)
-    assert [column.key for column in table_of(two_methods).columns] == [
+    assert [column.key for column in build_table(two_methods).columns] == [
         *(
             "run",
             "client.name",
@@ -46,11 +47,11 @@ def test_seeds_are_averaged_and_the_reference_stands_next_to_ours(two_methods):
 
 
 def test_the_reference_is_not_shown_next_to_another_metric(two_methods):
-    assert "reference" not in [column.key for column in table_of(two_methods, "train.loss").columns]
+    assert "reference" not in [column.key for column in build_table(two_methods, "train.loss").columns]
 
 
-def test_markdown_has_a_row_a_group(two_methods):
-    assert to_markdown(table_of(two_methods, columns=["run", "client.name", "test.accuracy", "reference"])) == (
+def test_markdown_has_one_row_per_group(two_methods):
+    assert to_markdown(build_table(two_methods, columns=["run", "client.name", "test.accuracy", "reference"])) == (
         "| run | client | test accuracy, the one evaluation in the only round (%) | reference |\n"
         "|---|---|--:|--:|\n"
         "| client SGD | sgd | 51.00 ± 1.41 | 50.00 |\n"
@@ -58,15 +59,15 @@ def test_markdown_has_a_row_a_group(two_methods):
     )
 
 
-def test_csv_has_raw_numbers_and_the_deviation_in_a_column_of_its_own(two_methods):
-    rows = list(csv.DictReader(io.StringIO(to_csv(table_of(two_methods, columns=["run", "test.accuracy"])))))
+def test_csv_has_raw_numbers_and_the_deviation_in_a_separate_column(two_methods):
+    rows = list(csv.DictReader(io.StringIO(to_csv(build_table(two_methods, columns=["run", "test.accuracy"])))))
     assert float(rows[0]["mean_last.test.accuracy"]) == approx(0.51)
     assert float(rows[0]["mean_last.test.accuracy.deviation"]) == approx(0.02 / 2**0.5)
     assert rows[1] == {"run": "client Adam", "mean_last.test.accuracy": "0.6", "mean_last.test.accuracy.deviation": ""}
 
 
-def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
-    by = lambda key: [each.name for each in table_of(two_methods, sort=key).groups]
+def test_sorting_puts_the_best_first_and_empty_cells_last(two_methods):
+    by = lambda key: [group.name for group in build_table(two_methods, sort=key).groups]
     assert by("test.accuracy") == ["client Adam", "client SGD"]
     assert by("reference") == ["client SGD", "client Adam"]
     assert by("client.name") == ["client Adam", "client SGD"]
@@ -74,45 +75,45 @@ def test_sorting_puts_the_best_first_and_nothing_last(two_methods):
 
 @pytest.fixture
 def rates(tmp_path):
-    """Two methods with two rates each; Adam's higher rate is the better, SGD's diverged at what looked like more."""
+    """Two methods with two rates each; Adam is better at its higher rate, SGD diverged there after a high value."""
     cells = {"0": ("sgd", 0.1, 0.3), "1": ("adam", 0.1, 0.4), "2": ("sgd", 1.0, 0.9), "3": ("adam", 1.0, 0.5)}
     for folder, (name, rate, value) in cells.items():
         status = "diverged" if value == 0.9 else "finished"
         write_run(tmp_path / folder, [value], status=status, client={"name": name, "learning_rate": rate})
-    return group([read_run(path) for path in find_runs([tmp_path])])
+    return read_groups(tmp_path)
 
 
 def rows_of(table):
-    return [[row["client.name"], row["client.learning_rate"]] for row in as_records(table)]
+    return [[row["client.name"], row["client.learning_rate"]] for row in to_records(table)]
 
 
 COLUMNS = ["client.name", "client.learning_rate"]
 
 
 @pytest.mark.parametrize("sort", ["test.accuracy", "best.test.accuracy", "final.test.accuracy"])
-def test_winners_are_the_best_of_each_combination_in_the_order_of_the_runs(rates, sort):
-    table = table_of(rates, columns=COLUMNS, sort=sort, winners=["client.name"])
+def test_best_per_keeps_the_best_of_each_combination_in_the_order_of_the_runs(rates, sort):
+    table = build_table(rates, columns=COLUMNS, sort=sort, best_per=["client.name"])
     assert rows_of(table) == [["sgd", 0.1], ["adam", 1.0]]  # SGD came first; its other rate diverged
 
 
-def test_the_lowest_loss_wins(tmp_path):
+def test_best_per_keeps_the_lowest_loss(tmp_path):
     for rate, loss in ((0.1, 2.0), (1.0, 1.0)):
         client = {"name": "sgd", "learning_rate": rate}
         write_run(tmp_path / str(rate), [0.5], loss=[loss], client=client)
-    groups = group([read_run(path) for path in find_runs([tmp_path])])
-    assert rows_of(table_of(groups, columns=COLUMNS, sort="test.loss", winners=["client.name"])) == [["sgd", 1.0]]
+    groups = read_groups(tmp_path)
+    assert rows_of(build_table(groups, columns=COLUMNS, sort="test.loss", best_per=["client.name"])) == [["sgd", 1.0]]
 
 
-def test_a_group_of_which_one_seed_diverged_wins_only_where_no_other_has_a_value(tmp_path):
+def test_best_per_keeps_a_group_with_a_diverged_seed_only_if_no_other_has_a_value(tmp_path):
     high, low = ({"name": "sgd", "learning_rate": rate} for rate in (1.0, 0.1))
     write_run(tmp_path / "high0", [0.9], client=high)
     write_run(tmp_path / "high1", [0.9], client=high, seed=1, status="diverged")
     winner = lambda: rows_of(
-        table_of(
-            group([read_run(path) for path in find_runs([tmp_path])]),
+        build_table(
+            read_groups(tmp_path),
             columns=COLUMNS,
             sort="test.accuracy",
-            winners=["client.name"],
+            best_per=["client.name"],
         )
     )
     assert winner() == [["sgd", 1.0]]
@@ -122,37 +123,37 @@ def test_a_group_of_which_one_seed_diverged_wins_only_where_no_other_has_a_value
     assert winner() == [["sgd", 0.1]]
 
 
-def test_every_group_wins_where_all_combinations_differ(rates):
-    assert table_of(rates, sort="test.accuracy", winners=COLUMNS).groups == tuple(rates)
+def test_best_per_keeps_every_group_if_all_combinations_differ(rates):
+    assert build_table(rates, sort="test.accuracy", best_per=COLUMNS).groups == tuple(rates)
 
 
 @pytest.mark.parametrize("sort", [None, "client.name", "rounds_done", "seconds"])
-def test_winners_need_a_column_that_has_a_best(rates, sort):
-    with pytest.raises(ValueError, match="--winners needs --sort by a column that has a best"):
-        table_of(rates, sort=sort, winners=["client.name"])
+def test_best_per_needs_a_column_with_a_best_value(rates, sort):
+    with pytest.raises(ValueError, match="--best-per needs --sort by a column with a best value"):
+        build_table(rates, sort=sort, best_per=["client.name"])
 
 
 def test_an_unknown_column_is_refused_with_the_nearest(two_methods):
     with pytest.raises(ValueError, match=r"did you mean 'client\.name'"):
-        table_of(two_methods, columns=["client.nam"])
+        build_table(two_methods, columns=["client.nam"])
 
 
-def test_a_diverged_and_a_running_run_are_said_to_be_so(made_runs):
-    rows = as_records(table_of(group([read_run(path) for path in find_runs([made_runs["methods"]])])))
+def test_diverged_and_running_runs_are_marked(made_runs):
+    rows = to_records(build_table(read_groups(made_runs["methods"])))
     states = {row["run"]: (row["status"], row["mean_last.test.accuracy"] is None) for row in rows}
     assert states["client Adam, rate 10"] == ("diverged", True)
     assert states["client Yogi + joint correction"] == ("running", False)
 
 
-def test_latex_reads_every_special_character_as_itself():
-    assert in_latex(r"a_b & 5% of $x$ #1 {y} ~ ^ \z") == (
+def test_latex_escapes_every_special_character():
+    assert escape_latex(r"a_b & 5% of $x$ #1 {y} ~ ^ \z") == (
         r"a\_b \& 5\% of \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z"
     )
-    assert in_latex("57.1 ± 0.2, −1, –") == r"57.1 $\pm$ 0.2, $-$1, --"
+    assert escape_latex("57.1 ± 0.2, −1, –") == r"57.1 $\pm$ 0.2, $-$1, --"
 
 
 def test_latex_is_a_tabular_with_as_many_cells_as_columns(two_methods):
-    lines = to_latex(table_of(two_methods, columns=["run", "test.accuracy"])).splitlines()
+    lines = to_latex(build_table(two_methods, columns=["run", "test.accuracy"])).splitlines()
     assert lines[0] == r"\begin{tabular}{lr}"
     assert lines[4] == r"  client SGD & 51.00 $\pm$ 1.41 \\"
     assert lines[-1] == r"\end{tabular}"
@@ -160,12 +161,12 @@ def test_latex_is_a_tabular_with_as_many_cells_as_columns(two_methods):
 
 def test_a_label_cannot_break_out_of_a_markdown_cell(tmp_path):
     run = write_run(tmp_path / "run", [0.5], label="a | b\n<script> *c*")
-    text = to_markdown(table_of(group([read_run(run)]), columns=["run"]))
+    text = to_markdown(build_table(group_runs([read_run(run)]), columns=["run"]))
     assert text.splitlines()[2] == r"| a \| b &lt;script&gt; \*c\* |"
 
 
 def test_the_same_records_give_the_same_bytes(made_runs):
-    write = lambda: to_csv(table_of(group([read_run(path) for path in find_runs([made_runs["sweep"]])])))
+    write = lambda: to_csv(build_table(read_groups(made_runs["sweep"])))
     assert write() == write()
 
 
@@ -177,7 +178,7 @@ def test_bytes_are_written_in_powers_of_a_thousand(count, text):
 
 
 @pytest.mark.parametrize("seconds, text", [(1.234, "1.23 s"), (60, "1 min 0 s"), (3661, "1 h 1 min")])
-def test_durations_are_written_as_people_say_them(seconds, text):
+def test_durations_are_written_in_seconds_minutes_and_hours(seconds, text):
     assert duration_text(seconds) == text
 
 
@@ -185,5 +186,5 @@ def test_the_commit_column_marks_uncommitted_changes_and_an_unknown_commit(tmp_p
     for seed, commit in enumerate(["0123456789abcdef", "0123456789abcdef+", ""]):
         config = write_run(tmp_path / f"{seed}", [0.5], seed=seed) / "config.toml"
         config.write_text(config.read_text().replace("0000000", commit))
-    (row,) = as_records(table_of(group([read_run(path) for path in find_runs([tmp_path])]), columns=["commit"]))
+    (row,) = to_records(build_table(read_groups(tmp_path), columns=["commit"]))
     assert row["commit"] == "0123456; 0123456+; unknown"

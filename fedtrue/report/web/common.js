@@ -1,27 +1,27 @@
 "use strict";
-/* Shared by the parts of the page: the data, numbers as text, the theme. */
+/* Shared by the other scripts: the data, numbers as text, light and dark mode. */
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const measureOf = (key) => report.measures.find((measure) => measure.key === key);
 
 const unpacked = new Map();
-/* Array number `place`, as plain numbers (NaN where nothing was measured). */
-function numbers(place) {
-  if (place === null || place === undefined) return null;
-  if (!unpacked.has(place)) {
-    const bytes = Uint8Array.from(atob(report.arrays[place]), (letter) => letter.charCodeAt(0));
-    unpacked.set(place, Array.from(new Float32Array(bytes.buffer)));
+/* The packed array `index` as numbers (NaN where nothing was measured). */
+function numbers(index) {
+  if (index === null || index === undefined) return null;
+  if (!unpacked.has(index)) {
+    const bytes = Uint8Array.from(atob(report.arrays[index]), (letter) => letter.charCodeAt(0));
+    unpacked.set(index, Array.from(new Float32Array(bytes.buffer)));
   }
-  return unpacked.get(place);
+  return unpacked.get(index);
 }
 
 const capitalised = (text) => text[0].toUpperCase() + text.slice(1);
 
-/* 57.68 % or 3.214, from a number as it was recorded. */
+/* A recorded number as text: 57.68 % or 3.214. */
 function valueText(value, measure) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return measure.share ? (100 * value).toFixed(2) + " %" : Number(value.toPrecision(4)).toString();
+  return measure.percent ? (100 * value).toFixed(2) + " %" : Number(value.toPrecision(4)).toString();
 }
 
 function amountText(amount, axis) {
@@ -32,7 +32,7 @@ function amountText(amount, axis) {
   return axis === "seconds" ? Number(amount.toPrecision(3)) + " s" : amount.toLocaleString("en") + " rounds";
 }
 
-/* Mean over the points of the last `window` rounds: the same whether or not a curve was thinned, but for its grain. */
+/* Mean over the points of the last `window` rounds. It counts rounds, not points, so thinned curves have nearly the same mean. */
 function trailingMean(rounds, values, window) {
   if (window <= 1 || !values) return values;
   let sum = 0, count = 0, first = 0;
@@ -48,7 +48,7 @@ function fillSelect(select, entries, chosen) {
   for (const [value, text] of entries) select.add(new Option(text, value, value === chosen, value === chosen));
 }
 
-/* Labels may hold anything; Plotly reads a little HTML in them, and must read text. */
+/* Labels can contain any text; Plotly interprets some HTML tags, so they are escaped. */
 const asPlotlyText = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const shortened = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
@@ -59,13 +59,13 @@ const palette = () => report.colours[isDark() ? "dark" : "light"];
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const themeChanged = () => themeListeners.forEach((listener) => listener());
 
-try {  // a page opened as a file may have no storage
-  const kept = localStorage.getItem("fedtrue-theme");
-  if (kept) document.documentElement.dataset.theme = kept;
-} catch { /* then the system decides */ }
+try {  // a page opened from a file may have no local storage
+  const savedTheme = localStorage.getItem("fedtrue-theme");
+  if (savedTheme) document.documentElement.dataset.theme = savedTheme;
+} catch { /* use the system setting */ }
 byId("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  try { localStorage.setItem("fedtrue-theme", document.documentElement.dataset.theme); } catch { /* for this visit only */ }
+  try { localStorage.setItem("fedtrue-theme", document.documentElement.dataset.theme); } catch { /* not saved */ }
   themeChanged();
 });
 systemDark.addEventListener("change", themeChanged);

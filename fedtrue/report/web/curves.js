@@ -1,12 +1,12 @@
-/* Curves: one trace a group (or a seed), a band from the lowest to the highest seed. */
+/* Curves: one trace per group (or per seed), a band from the lowest to the highest seed. */
 
 const WINDOWS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
-// named one by one: Plotly's own choice has a button that uploads the data to its company
+// listed explicitly: the default buttons of Plotly include one that uploads the data
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
-const TOUCH = window.matchMedia("(pointer: coarse)").matches;  // there a finger must scroll the page, not zoom the plot
-const LEGEND_LINE = 23;  // pixels
-const FAINT_UP_TO = 8;  // curves that still get their unsmoothed line behind
-const slots = new Map();  // group → its place in the palette, kept while it is shown
+const TOUCH = window.matchMedia("(pointer: coarse)").matches;  // on touch screens a drag scrolls the page and does not zoom
+const LEGEND_LINE_HEIGHT = 23;  // pixels
+const MAX_UNSMOOTHED_LINES = 8;  // with more curves, the unsmoothed lines behind them are not drawn
+const slots = new Map();  // group → its index in the palette, constant while the group is shown
 
 function slotOf(group) {
   if (!slots.has(group)) {
@@ -31,7 +31,7 @@ function shownGroups() {
   return shown;
 }
 
-function chosen() {
+function curveOptions() {
   return {
     measure: measureOf(byId("measure").value),
     axis: byId("axis").value,
@@ -44,20 +44,20 @@ function chosen() {
 
 function lineTrace(curve, group, name, options, extra) {
   const { measure, axis, window } = options;
-  const scale = measure.share ? 100 : 1;
+  const scale = measure.percent ? 100 : 1;
   const x = numbers(curve[axis]);
   const rounds = numbers(curve.rounds);
   const values = trailingMean(rounds, numbers(curve.value), window).map((value) => scale * value);
   return {
     type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: values,
     name: asPlotlyText(shortened(name, 48)),
-    uid: `g${group}`,  // Plotly makes it a CSS class: letters and digits only
+    uid: `g${group}`,  // used by Plotly as a CSS class: letters and digits only
     legendgroup: String(group),
     line: { color: colourOf(group), dash: dashOf(group), width: 2.2 },
     marker: { color: colourOf(group), size: 8 },
     text: values.map((value, i) => `${valueText(value / scale, measure)} after ${amountText(rounds[i], "rounds")}`
       + (axis === "rounds" ? "" : `, ${amountText(x[i], axis)}`)),
-    meta: asPlotlyText(shortened(name, 60)),  // not in the template itself, where a label's %{x} would be read
+    meta: asPlotlyText(shortened(name, 60)),  // not in the template, where %{x} in a label would be replaced
     hovertemplate: "<b>%{meta}</b><br>%{text}<extra></extra>",
     ...extra,
   };
@@ -65,14 +65,14 @@ function lineTrace(curve, group, name, options, extra) {
 
 function bandTrace(curve, group, options) {
   const { measure, axis, window } = options;
-  const scale = measure.share ? 100 : 1;
+  const scale = measure.percent ? 100 : 1;
   const rounds = numbers(curve.rounds), x = numbers(curve[axis]);
   const low = trailingMean(rounds, numbers(curve.low), window), high = trailingMean(rounds, numbers(curve.high), window);
-  const kept = x.map((_, i) => i).filter((i) => Number.isFinite(low[i]) && Number.isFinite(high[i]));
-  const there = kept, back = [...kept].reverse();
+  const forth = x.map((_, i) => i).filter((i) => Number.isFinite(low[i]) && Number.isFinite(high[i]));
+  const back = [...forth].reverse();
   return {
-    type: "scatter", mode: "lines", x: [...there, ...back].map((i) => x[i]),
-    y: [...there.map((i) => scale * high[i]), ...back.map((i) => scale * low[i])],
+    type: "scatter", mode: "lines", x: [...forth, ...back].map((i) => x[i]),
+    y: [...forth.map((i) => scale * high[i]), ...back.map((i) => scale * low[i])],
     fill: "toself", fillcolor: colourOf(group) + "2e", line: { width: 0 }, hoverinfo: "skip", showlegend: false,
     legendgroup: String(group), uid: `g${group}band`,
   };
@@ -84,15 +84,15 @@ function traces(groups, options) {
     const group = report.groups[i];
     const seeds = options.everySeed ? group.runs.filter((run) => report.runs[run].curves[options.measure.key]) : [];
     if (seeds.length) {
-      seeds.forEach((run, place) => lines.push(lineTrace(report.runs[run].curves[options.measure.key], i,
+      seeds.forEach((run, index) => lines.push(lineTrace(report.runs[run].curves[options.measure.key], i,
         `${group.name}, seed ${report.runs[run].seed}`, options,
-        { name: asPlotlyText(shortened(group.name, 48)), uid: `g${i}run${run}`, showlegend: place === 0, opacity: 0.85 })));
+        { name: asPlotlyText(shortened(group.name, 48)), uid: `g${i}run${run}`, showlegend: index === 0, opacity: 0.85 })));
       continue;
     }
     const curve = group.curves[options.measure.key];
     if (!curve) continue;
     if (curve.low !== null) behind.push(bandTrace(curve, i, options));
-    else if (options.window > 1 && groups.length <= FAINT_UP_TO)
+    else if (options.window > 1 && groups.length <= MAX_UNSMOOTHED_LINES)
       behind.push(lineTrace(curve, i, group.name, { ...options, window: 1 },
         { uid: `g${i}raw`, showlegend: false, hoverinfo: "skip", hovertemplate: undefined, opacity: 0.25,
           line: { color: colourOf(i), width: 1 } }));
@@ -101,7 +101,7 @@ function traces(groups, options) {
   return [...behind, ...lines];
 }
 
-/* How many powers of ten the x axis spans: ticks at 1, 2, 5 crowd beyond three. */
+/* How many powers of ten the x axis spans; with more than three, ticks at 2 and 5 would overlap. */
 function decades(groups, { measure, axis }) {
   const ends = groups.map((i) => report.groups[i].curves[measure.key]).filter(Boolean).map((curve) => numbers(curve[axis]));
   const first = Math.min(...ends.map((x) => x[0])), last = Math.max(...ends.map((x) => x.at(-1)));
@@ -120,14 +120,14 @@ function layout(groups, options) {
   return {
     font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 12 : 13, color: ink },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    height: (narrow ? 340 : 460) + (below ? LEGEND_LINE * Math.min(groups.length, 24) : 0),
+    height: (narrow ? 340 : 460) + (below ? LEGEND_LINE_HEIGHT * Math.min(groups.length, 24) : 0),
     margin: { l: 56, r: 12, t: 36, b: 48 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: cssColour("--soft"), activecolor: cssColour("--accent") },
     hovermode: "closest", hoverdistance: 40, dragmode: TOUCH ? false : "zoom",
     hoverlabel: { bgcolor: cssColour("--raised"), bordercolor: grid, font: { color: ink }, align: "left" },
     legend: below
       ? { orientation: "v", tracegroupgap: 0, x: 0, xanchor: "left", y: narrow ? -0.3 : -0.2, yanchor: "top",
-          maxheight: LEGEND_LINE * groups.length + 20 }
+          maxheight: LEGEND_LINE_HEIGHT * groups.length + 20 }
       : { tracegroupgap: 4, x: 1.01, y: 1, xanchor: "left", yanchor: "top" },
     xaxis: {
       ...line, title: { text: report.axes[axis], standoff: 8 }, type: logX ? "log" : "linear", uirevision: `${axis} ${logX}`,
@@ -135,10 +135,10 @@ function layout(groups, options) {
       ...(logX ? { dtick: decades(groups, options) > 3 ? 1 : "D2" } : {}),
     },
     yaxis: {
-      ...line, title: { text: measure.title + (measure.share ? " (%)" : ""), standoff: 8 }, type: logY ? "log" : "linear",
+      ...line, title: { text: measure.title + (measure.percent ? " (%)" : ""), standoff: 8 }, type: logY ? "log" : "linear",
       uirevision: `${measure.key} ${logY}`,
     },
-    showlegend: true, uirevision: "kept",
+    showlegend: true, uirevision: "constant",
   };
 }
 
@@ -149,10 +149,10 @@ function caption(groups, options) {
   let text = `${capitalised(measure.title)} against ${report.axes[axis]}, ${drawn.length} of ${report.groups.length} curves`;
   if (window > 1) text += `, each point the mean of the last ${window} rounds`;
   if (groups.some((i) => report.groups[i].runs.length > 1))
-    text += options.everySeed ? ", every seed" : "; lines are means over seeds, bands reach from the lowest seed to the highest";
+    text += options.everySeed ? ", every seed" : "; lines are means over seeds, bands extend from the lowest to the highest seed";
   if (ranked.length > 1) {
-    const said = (i) => `${report.groups[i].name} (${valueText(report.groups[i].values[measure.key], measure)})`;
-    text += `. Of these the best is ${said(ranked[0])}, the worst ${said(ranked.at(-1))}, by ${measure.statistic}`;
+    const nameAndValue = (i) => `${report.groups[i].name} (${valueText(report.groups[i].values[measure.key], measure)})`;
+    text += `. The best of these is ${nameAndValue(ranked[0])}, the worst is ${nameAndValue(ranked.at(-1))}, by ${measure.statistic}`;
   }
   return text + ".";
 }
@@ -167,11 +167,11 @@ function curveTable(groups, options) {
   table.replaceChildren();
   const head = table.createTHead().insertRow();
   const cell = (row, text, tag, scope) => {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    if (scope) made.scope = scope;
-    if (tag === "td" || text !== "run" && scope === "col") made.className = "number";
-    row.append(made);
+    const element = document.createElement(tag);
+    element.textContent = text;
+    if (scope) element.scope = scope;
+    if (tag === "td" || text !== "run" && scope === "col") element.className = "number";
+    row.append(element);
   };
   cell(head, "run", "th", "col");
   [...new Set(marks)].forEach((mark) => cell(head, amountText(mark, axis), "th", "col"));
@@ -181,16 +181,16 @@ function curveTable(groups, options) {
     const x = numbers(curve[axis]), values = numbers(curve.value);
     cell(row, report.groups[i].name, "th", "row");
     for (const mark of new Set(marks)) {
-      const past = x.findIndex((place) => place > mark * (1 + 1e-6));
-      const place = (past < 0 ? x.length : past) - 1;
-      const over = past < 0 && x.at(-1) < mark * 0.99;
-      cell(row, place < 0 || over ? "–" : valueText(values[place], measure), "td");
+      const next = x.findIndex((position) => position > mark * (1 + 1e-6));
+      const last = (next < 0 ? x.length : next) - 1;
+      const hasEnded = next < 0 && x.at(-1) < mark * 0.99;
+      cell(row, last < 0 || hasEnded ? "–" : valueText(values[last], measure), "td");
     }
   }
 }
 
 function drawCurves() {
-  const options = chosen(), groups = shownGroups();
+  const options = curveOptions(), groups = shownGroups();
   byId("window-text").textContent = options.window;
   byId("curve-caption").textContent = caption(groups, options);
   curveTable(groups, options);
@@ -209,8 +209,8 @@ fillSelect(byId("axis"), Object.entries(report.axes), "rounds");
 byId("window").max = WINDOWS.length - 1;
 byId("curve-controls").addEventListener("input", drawCurves);
 byId("curve-controls").addEventListener("submit", (event) => event.preventDefault());
-if (report.thinned) byId("thinned").textContent = `Long curves are drawn with ${report.thinned} evenly chosen points each, `
-  + "the first and the last among them; the numbers in the tables use all rounds.";
+if (report.thinned) byId("thinned").textContent = `Long curves are drawn with ${report.thinned} evenly spaced points each, `
+  + "including the first and the last; the numbers in the tables use all rounds.";
 let drawnNarrow = null;
 window.addEventListener("resize", () => {
   const narrow = byId("curve-plot").clientWidth < 720;

@@ -1,14 +1,14 @@
-/* Heat maps as tables: a screen reader reads them, a keyboard walks them, a print keeps them. */
+/* Heat maps as HTML tables: they work with screen readers, with the keyboard and in print. */
 
 const VIRIDIS = [
   "#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725",
 ];
 
 function rampColour(part) {
-  const place = Math.min(Math.max(part, 0), 1) * (VIRIDIS.length - 1);
-  const low = Math.floor(place), high = Math.min(low + 1, VIRIDIS.length - 1);
+  const position = Math.min(Math.max(part, 0), 1) * (VIRIDIS.length - 1);
+  const low = Math.floor(position), high = Math.min(low + 1, VIRIDIS.length - 1);
   const channel = (i, k) => parseInt(VIRIDIS[i].slice(1 + 2 * k, 3 + 2 * k), 16);
-  return [0, 1, 2].map((k) => Math.round(channel(low, k) + (place - low) * (channel(high, k) - channel(low, k))));
+  return [0, 1, 2].map((k) => Math.round(channel(low, k) + (position - low) * (channel(high, k) - channel(low, k))));
 }
 
 const luminance = ([r, g, b]) => (0.2126 * r ** 2.2 + 0.7152 * g ** 2.2 + 0.0722 * b ** 2.2) / 255 ** 2.2;
@@ -22,10 +22,10 @@ function allCellValues(measure) {
     .map((i) => cellValue(report.groups[i], measure)).filter((value) => value !== null && value !== undefined);
 }
 
-/* Losses span orders of magnitude where a rate is bad, so their colours and thresholds follow the logarithm. */
+/* Losses span orders of magnitude where a learning rate is bad, so their colours and thresholds are logarithmic. */
 const byRatio = (low, measure) => !measure.higher && low > 0;
 
-/* 0 the worst, 1 the best. */
+/* The colour of a value: 0 is the worst, 1 the best. */
 function shade(value, low, high, measure) {
   if (high === low) return 1;
   if (measure.higher) return (value - low) / (high - low);
@@ -33,7 +33,7 @@ function shade(value, low, high, measure) {
 }
 
 function cellShort(value, measure) {
-  return measure.share ? (100 * value).toFixed(1) : Number(value.toPrecision(3)).toString();
+  return measure.percent ? (100 * value).toFixed(1) : Number(value.toPrecision(3)).toString();
 }
 
 function showCell(panel, row, column, group, measure) {
@@ -41,7 +41,7 @@ function showCell(panel, row, column, group, measure) {
   const name = document.createElement("p");
   const strong = document.createElement("strong");
   strong.textContent = group.name;
-  const value = `${measure.title} ${group.texts[measure.key]}${measure.share ? " %" : ""}`;
+  const value = `${measure.title} ${group.texts[measure.key]}${measure.percent ? " %" : ""}`;
   name.append(strong, ` — client rate ${panel.client_rates[column]}, server rate ${panel.server_rates[row]}: `,
     diverged(group) ? group.status : value + (group.status === "finished" ? "" : `, ${group.status}`));
   const links = document.createElement("p");
@@ -86,18 +86,18 @@ function panelTable(panel, low, high, threshold, measure) {
   const count = values.filter((value) => reaches(value, threshold, measure)).length;
   const heading = document.createElement("h3");
   heading.textContent = panel.title;
-  const said = document.createElement("p");
-  said.className = "count";
+  const countLine = document.createElement("p");
+  countLine.className = "count";
   const number = document.createElement("strong");
   number.textContent = count;
-  said.append(number, ` of ${values.length} cells ${measure.higher ? "above" : "below"} ${valueText(threshold, measure)}`);
+  countLine.append(number, ` of ${values.length} cells ${measure.higher ? "above" : "below"} ${valueText(threshold, measure)}`);
   const scroll = document.createElement("div");
   scroll.className = "scroll";
   const table = document.createElement("table");
   table.className = "heat";
-  const cap = table.createCaption();
-  cap.className = "unseen";
-  cap.textContent = `${panel.title}: ${measure.title} by server rate (rows) and client rate (columns)`;
+  const caption = table.createCaption();
+  caption.className = "visually-hidden";
+  caption.textContent = `${panel.title}: ${measure.title} by server rate (rows) and client rate (columns)`;
   const cells = (row, texts, scope) => texts.forEach((text) => {
     const th = document.createElement("th");
     th.scope = scope;
@@ -118,7 +118,7 @@ function panelTable(panel, low, high, threshold, measure) {
   cells(foot, ["server ↑ client →", ...panel.client_rates], "col");
   foot.firstChild.className = "corner";
   scroll.append(table);
-  holder.append(heading, said, scroll);
+  holder.append(heading, countLine, scroll);
   return holder;
 }
 

@@ -1,4 +1,4 @@
-/* The table of runs: sort, find, tick; a link to a config opens it. */
+/* The table of runs: sorting, searching, selecting curves; a link to a config opens it. */
 
 const runTable = byId("run-table");
 
@@ -10,7 +10,7 @@ function sortBy(heading) {
   rows.sort((a, b) => {
     if (numeric) {
       const [left, right] = [key(a), key(b)];
-      if (left === null || right === null) return (left === null) - (right === null);  // nothing stays last
+      if (left === null || right === null) return (left === null) - (right === null);  // empty cells stay last
       return ascending ? left - right : right - left;
     }
     return (ascending ? 1 : -1) * a.cells[column].textContent.localeCompare(b.cells[column].textContent, "en", { numeric: true });
@@ -22,7 +22,7 @@ function sortBy(heading) {
 
 const visibleRows = () => [...runTable.tBodies[0].rows].filter((row) => !row.hidden);
 
-function tick(rows, shown) {
+function showCurves(rows, shown) {
   rows.forEach((row) => { report.groups[Number(row.querySelector("input").dataset.group)].shown = shown; });
   drawCurves();
 }
@@ -32,12 +32,12 @@ runTable.tHead.addEventListener("click", (event) => {
   if (heading) sortBy(heading);
 });
 runTable.addEventListener("change", (event) => {
-  if (event.target.dataset.group !== undefined) tick([event.target.closest("tr")], event.target.checked);
+  if (event.target.dataset.group !== undefined) showCurves([event.target.closest("tr")], event.target.checked);
 });
-byId("all-curves").addEventListener("click", () => tick(visibleRows(), true));
-byId("no-curves").addEventListener("click", () => tick(visibleRows(), false));
-byId("find").addEventListener("input", () => {
-  const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+byId("all-curves").addEventListener("click", () => showCurves(visibleRows(), true));
+byId("no-curves").addEventListener("click", () => showCurves(visibleRows(), false));
+byId("search").addEventListener("input", () => {
+  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const row of runTable.tBodies[0].rows) {
     const text = row.textContent.toLowerCase();
     row.hidden = !words.every((word) => text.includes(word));
