@@ -14,7 +14,7 @@ import numpy as np
 
 import fedtrue as ft
 from fedtrue.commands.answer import RoundsBar, printer, table
-from fedtrue.report.curves import draw_curves
+from fedtrue.reports.curves import draw_curves
 
 SEQUENCES = 16  # per role, so that the demo takes only a minute or two
 EVALUATED = 1024  # test sequences

@@ -5,6 +5,7 @@ from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
 from fedtrue.engine.simulation import Simulation
+from fedtrue.reports.write import report
 from fedtrue.runner.diagnose_run import diagnose
 from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
@@ -30,6 +31,7 @@ __all__ = [
     "from_spec",
     "load_run",
     "methods",
+    "report",
     "server",
     "sweep",
     "tasks",

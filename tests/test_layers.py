@@ -27,7 +27,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("engine",),
     ("diagnosis",),
     ("runner",),
-    ("report",),
+    ("reports",),
     ("fedtrue",),  # the package's __init__.py
     ("commands", "cli", "__main__"),
 )
@@ -128,7 +128,7 @@ def test_no_modules_import_each_other_in_a_cycle():
 
 
 def test_only_reports_and_commands_draw():
-    assert {layer(entry.source) for entry in imports_in(PACKAGE, "matplotlib")} <= {"report", "commands"}
+    assert {layer(entry.source) for entry in imports_in(PACKAGE, "matplotlib")} <= {"reports", "commands"}
 
 
 def test_the_design_lists_the_layers_in_this_order():
@@ -140,7 +140,7 @@ def test_the_design_lists_the_layers_in_this_order():
 
 def made_up_package(folder: Path, files: dict[str, str]) -> Path:
     """A package `fedtrue` with these files, and every layer that they import from."""
-    empty = dict.fromkeys(("__init__.py", "data/__init__.py", "report/__init__.py", "report/page.py", "cli.py"), "")
+    empty = dict.fromkeys(("__init__.py", "data/__init__.py", "reports/__init__.py", "reports/page.py", "cli.py"), "")
     for name, text in (empty | files).items():
         path = folder / "fedtrue" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,17 +152,17 @@ def made_up_package(folder: Path, files: dict[str, str]) -> Path:
     "text, target",
     [
         ("import fedtrue", "fedtrue"),
-        ("import fedtrue.report", "fedtrue.report"),
-        ("import fedtrue.report.page as drawn", "fedtrue.report.page"),
+        ("import fedtrue.reports", "fedtrue.reports"),
+        ("import fedtrue.reports.page as drawn", "fedtrue.reports.page"),
         ("import os, fedtrue.cli", "fedtrue.cli"),
         ("from fedtrue import __version__", "fedtrue"),
-        ("from fedtrue import report", "fedtrue.report"),
-        ("from fedtrue.report import page", "fedtrue.report.page"),
-        ("from fedtrue.report.page import draw", "fedtrue.report.page"),
-        ("from ..report import page", "fedtrue.report.page"),
+        ("from fedtrue import reports", "fedtrue.reports"),
+        ("from fedtrue.reports import page", "fedtrue.reports.page"),
+        ("from fedtrue.reports.page import draw", "fedtrue.reports.page"),
+        ("from ..reports import page", "fedtrue.reports.page"),
         ("from .. import cli", "fedtrue.cli"),
-        ("def f():\n    from fedtrue.report import page", "fedtrue.report.page"),
-        ("class A:\n    def f(self):\n        import fedtrue.report.page", "fedtrue.report.page"),
+        ("def f():\n    from fedtrue.reports import page", "fedtrue.reports.page"),
+        ("class A:\n    def f(self):\n        import fedtrue.reports.page", "fedtrue.reports.page"),
         ("try:\n    import fedtrue.cli\nexcept ImportError:\n    pass", "fedtrue.cli"),
         ("import fedtrue.unknown", "fedtrue.unknown"),
     ],
@@ -183,7 +183,7 @@ def test_every_kind_of_import_from_a_layer_below_is_found(text, target, tmp_path
     ],
 )
 def test_imports_from_layers_above_from_the_own_layer_and_from_other_packages_are_right(text, tmp_path):
-    package = made_up_package(tmp_path, {"data/columns.py": "", "report/tables.py": text})
+    package = made_up_package(tmp_path, {"data/columns.py": "", "reports/tables.py": text})
     assert wrong_imports(package) == [] and import_cycle(package) == []
 
 

@@ -1,4 +1,4 @@
-"""`fedtrue theory`: figures of the paper, computed by `fedtrue.theory` and drawn by `fedtrue.report`."""
+"""`fedtrue theory`: figures of the paper, computed by `fedtrue.theory` and drawn by `fedtrue.reports`."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer, table
-from fedtrue.report.draw_figure_1 import draw_curves, draw_landscape
-from fedtrue.report.draw_figure_4 import draw_contraction, read_contraction
-from fedtrue.report.table_formats import markdown_table
+from fedtrue.reports.draw_figure_1 import draw_curves, draw_landscape
+from fedtrue.reports.draw_figure_4 import draw_contraction, read_contraction
+from fedtrue.reports.table_formats import markdown_table
 from fedtrue.runner.folder import origin
 from fedtrue.theory import figure_1, figure_4
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from fedtrue.commands.answer import table
-from fedtrue.report.measures import Measure, mean_last_title, sort_measures
+from fedtrue.reports.measures import Measure, mean_last_title, sort_measures
 from fedtrue.runner.records import LAST
 from fedtrue.runner.summary import LastMean
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from fedtrue.commands.answer import Answer, printer
 from fedtrue.names import look_up
-from fedtrue.report import pictures
-from fedtrue.report.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
-from fedtrue.report.heat_table import heat_markdown, heat_records
-from fedtrue.report.labels import group_runs
-from fedtrue.report.measures import Measure, choose_measure
-from fedtrue.report.number_text import bytes_text, plural
-from fedtrue.report.page import report_page
-from fedtrue.report.table_formats import FORMATS, to_records
-from fedtrue.report.tables import build_table
-from fedtrue.report.targets import check_target
+from fedtrue.reports import pictures
+from fedtrue.reports.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
+from fedtrue.reports.heat_table import heat_markdown, heat_records
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.measures import Measure, choose_measure
+from fedtrue.reports.number_text import bytes_text, plural
+from fedtrue.reports.table_formats import FORMATS, to_records
+from fedtrue.reports.tables import build_table
+from fedtrue.reports.targets import check_target
+from fedtrue.reports.write import write_report
 from fedtrue.runner import packing
 from fedtrue.runner.records import Run, find_runs, read_run
 
@@ -32,8 +32,7 @@ def report(options: Namespace) -> Answer:
     check_target(options.threshold, measure, "--threshold")
     y_range = _parse_y_range(options.y_range, measure)
     target: Path = options.out
-    text = report_page(runs, target, title=options.title, metric=measure.key, threshold=options.threshold)
-    _write_file(target, text)
+    write_report(runs, target, options.title, measure.key, options.threshold)
     files: list[Path] = []
     if options.pictures is not None:
         files = pictures.draw_pictures(runs, options.pictures, formats, measure.key, options.threshold, y_range)

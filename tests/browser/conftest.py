@@ -1,9 +1,9 @@
 import pytest
 
-from fedtrue.report.page import report_page
+from fedtrue.reports.page import report_page
 from fedtrue.runner.records import find_runs, read_run
 from tests.browser.chromium import Chromium, find_chromium
-from tests.report.conftest import made_runs  # noqa: F401  (used as a fixture)
+from tests.reports.conftest import made_runs  # noqa: F401  (used as a fixture)
 
 
 @pytest.fixture(scope="session")

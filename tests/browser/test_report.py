@@ -5,11 +5,11 @@ import math
 import pytest
 from pytest import approx
 
-from fedtrue.report.page import report_page
+from fedtrue.reports.page import report_page
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import write_run
+from tests.reports.made_runs import write_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]  # the page without a browser: tests/report/test_page.py
+pytestmark = [pytest.mark.browser, pytest.mark.slow]  # the page without a browser: tests/reports/test_page.py
 
 # the screen position of the middle of curve n
 ON_CURVE = """(() => {

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtrue.report.series import (
+from fedtrue.reports.series import (
     MAX_POINTS_PER_CURVE,
     MAX_POINTS_PER_PAGE,
     MIN_POINTS_PER_CURVE,
@@ -15,7 +15,7 @@ from fedtrue.report.series import (
     thin_curve,
 )
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import ACCURACY, write_run
+from tests.reports.made_runs import ACCURACY, write_run
 
 
 def curve_of(values, rounds=None):

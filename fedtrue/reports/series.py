@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedtrue.report.labels import Group
-from fedtrue.report.measures import Measure, recorded_values
+from fedtrue.reports.labels import Group
+from fedtrue.reports.measures import Measure, recorded_values
 from fedtrue.runner.records import Run
 
 AXES = {"rounds": "rounds", "bytes": "bytes communicated", "seconds": "seconds of training"}

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.report.made_runs import methods, sweep
+from tests.reports.made_runs import methods, sweep
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import re
 import jinja2
 import pytest
 
-from fedtrue.report.page import render_page, report_page
-from fedtrue.report.page_data import PackedArrays
+from fedtrue.reports.page import render_page, report_page
+from fedtrue.reports.page_data import PackedArrays
 from fedtrue.runner.records import find_runs, read_run
-from tests.report.made_runs import learning, write_run
+from tests.reports.made_runs import learning, write_run
 
 MEAN_OF_100 = "test accuracy, mean of the 100 evaluations in the last 100 rounds"
 CARD = ('span class="card-name"', "strong", 'span class="card-note"')

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fedtrue.report.labels import Group, run_status
-from fedtrue.report.measures import Measure, SeedMean, mean_over_seeds, recorded_values
+from fedtrue.reports.labels import Group, run_status
+from fedtrue.reports.measures import Measure, SeedMean, mean_over_seeds, recorded_values
 from fedtrue.runner.records import Run
 
 

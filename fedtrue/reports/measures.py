@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtrue.names import look_up
-from fedtrue.report.labels import Group, run_status
+from fedtrue.reports.labels import Group, run_status
 from fedtrue.runner import summary
 from fedtrue.runner.records import LAST, NOT_METRICS, Run
 from fedtrue.runner.summary import LastMean, declared_metrics

@@ -8,7 +8,7 @@ import pytest
 from fedtrue.cli import main
 from fedtrue.runner.archive import SUFFIX, Archive, ArchivedRun, to_bytes
 from fedtrue.runner.records import CONFIG, METRICS, SUMMARY, SWEEP, find_runs, read_run, read_summary, run_lines
-from tests.report.made_runs import methods, sweep
+from tests.reports.made_runs import methods, sweep
 
 
 def archived(folder, path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.palette import COLOURS
+from fedtrue.reports.palette import COLOURS
 from fedtrue.theory.figure_1 import Field
 
 TEXT, BACKGROUND, MINIMUM, FIXED_POINT = "#222222", "#FFFFFF", "#FF9F1C", "#2DC653"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from fedtrue.cli import main
-from fedtrue.report.draw_figure_1 import draw_curves, draw_landscape
+from fedtrue.reports.draw_figure_1 import draw_curves, draw_landscape
 from fedtrue.theory import figure_1
 
 NAMES = [method.name for method in figure_1.METHODS]

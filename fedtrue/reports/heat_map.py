@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedtrue.report.labels import Group, describe_settings, differing_settings, flatten_config
-from fedtrue.report.measures import Measure, group_value
-from fedtrue.report.targets import reaches_target, target_text
+from fedtrue.reports.labels import Group, describe_settings, differing_settings, flatten_config
+from fedtrue.reports.measures import Measure, group_value
+from fedtrue.reports.targets import reaches_target, target_text
 
 CLIENT_RATE, SERVER_RATE = "client.learning_rate", "server.learning_rate"
 DEFAULT_THRESHOLD = 0.75  # of the way from the worst cell to the best

@@ -6,12 +6,12 @@ import io
 import pytest
 from pytest import approx
 
-from fedtrue.report.labels import group_runs
-from fedtrue.report.number_text import bytes_text, duration_text
-from fedtrue.report.table_formats import escape_latex, to_csv, to_latex, to_markdown, to_records
-from fedtrue.report.tables import build_table
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.number_text import bytes_text, duration_text
+from fedtrue.reports.table_formats import escape_latex, to_csv, to_latex, to_markdown, to_records
+from fedtrue.reports.tables import build_table
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import read_groups, write_run
+from tests.reports.made_runs import read_groups, write_run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedtrue.cli import main
-from tests.report.made_runs import write_run
+from tests.reports.made_runs import write_run
 
 
 def test_report_writes_the_page_and_the_pictures(made_runs, tmp_path, capsys):

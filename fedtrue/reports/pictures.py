@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedtrue.report.curves import draw_curves
-from fedtrue.report.heat_map import heat_map_panels, threshold_or_default
-from fedtrue.report.heat_picture import draw_heat_maps
-from fedtrue.report.labels import Group, group_runs
-from fedtrue.report.measures import MAX_CURVES_AT_FIRST, Measure, choose_measure, rank_groups
-from fedtrue.report.number_text import byte_unit
-from fedtrue.report.series import AXES, Curve, group_curve
+from fedtrue.reports.curves import draw_curves
+from fedtrue.reports.heat_map import heat_map_panels, threshold_or_default
+from fedtrue.reports.heat_picture import draw_heat_maps
+from fedtrue.reports.labels import Group, group_runs
+from fedtrue.reports.measures import MAX_CURVES_AT_FIRST, Measure, choose_measure, rank_groups
+from fedtrue.reports.number_text import byte_unit
+from fedtrue.reports.series import AXES, Curve, group_curve
 from fedtrue.runner.records import Run
 
 FORMATS = ("png", "pdf", "svg")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.heat_map import Panel, heat_map_panels, threshold_or_default
-from fedtrue.report.labels import (
+from fedtrue.reports.heat_map import Panel, heat_map_panels, threshold_or_default
+from fedtrue.reports.labels import (
     Group,
     differing_settings,
     rate_texts,
@@ -16,7 +16,7 @@ from fedtrue.report.labels import (
     setting_text,
     setting_title,
 )
-from fedtrue.report.measures import (
+from fedtrue.reports.measures import (
     MAX_CURVES_AT_FIRST,
     Measure,
     group_value,
@@ -25,9 +25,9 @@ from fedtrue.report.measures import (
     measures,
     rank_groups,
 )
-from fedtrue.report.number_text import value_text
-from fedtrue.report.palette import COLOURS, DARK_PAGE_COLOURS, DASHES
-from fedtrue.report.series import AXES, Curve, group_curve, points_per_curve, run_curve, thin_curve
+from fedtrue.reports.number_text import value_text
+from fedtrue.reports.palette import COLOURS, DARK_PAGE_COLOURS, DASHES
+from fedtrue.reports.series import AXES, Curve, group_curve, points_per_curve, run_curve, thin_curve
 from fedtrue.runner.records import Run
 
 

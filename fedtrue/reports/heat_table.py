@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedtrue.report.heat_map import CLIENT_RATE, SERVER_RATE, Panel, cell_value, count_record, count_text
-from fedtrue.report.labels import Group, runs_of, setting_text, setting_title
-from fedtrue.report.measures import Measure, group_value, last_means, mean_last_title
-from fedtrue.report.number_text import value_text
-from fedtrue.report.table_formats import escape_markdown
-from fedtrue.report.targets import reaches_target
+from fedtrue.reports.heat_map import CLIENT_RATE, SERVER_RATE, Panel, cell_value, count_record, count_text
+from fedtrue.reports.labels import Group, runs_of, setting_text, setting_title
+from fedtrue.reports.measures import Measure, group_value, last_means, mean_last_title
+from fedtrue.reports.number_text import value_text
+from fedtrue.reports.table_formats import escape_markdown
+from fedtrue.reports.targets import reaches_target
 
 CORNER = f"{setting_title(SERVER_RATE)} ↓ {setting_title(CLIENT_RATE)} →"
 

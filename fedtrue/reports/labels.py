@@ -8,6 +8,7 @@ from typing import Any
 from fedtrue.runner.records import Run
 
 NOT_SETTINGS = ("label", "reference", "checkpoint_every", "tensorboard")  # they do not change what a run computes
+RATES = {"client_rate": "client.learning_rate", "server_rate": "server.learning_rate"}
 PARTS = ("client", "server")
 TITLES = {
     "client.name": "client",
@@ -66,13 +67,13 @@ def runs_of(groups: Iterable[Group]) -> list[Run]:
 
 
 def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"client": {"name": "adam"}} → {"client.name": "adam"}."""
+    """{"client": {"name": "adam"}} → {"client.name": "adam"}; named methods' rates get the names that parts' have."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
             flat.update(flatten_config(value, f"{prefix}{key}."))
         elif prefix or key not in NOT_SETTINGS:
-            flat[prefix + key] = value
+            flat[prefix + RATES.get(key, key)] = value
     return flat
 
 

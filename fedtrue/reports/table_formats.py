@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from fedtrue.report.measures import MeanOfLast, SeedMean
-from fedtrue.report.tables import Table
-from fedtrue.report.targets import TargetMissed
+from fedtrue.reports.measures import MeanOfLast, SeedMean
+from fedtrue.reports.tables import Table
+from fedtrue.reports.targets import TargetMissed
 
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",

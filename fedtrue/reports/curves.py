@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtrue.report.canvas import picture
-from fedtrue.report.palette import COLOURS, line_style
+from fedtrue.reports.canvas import picture
+from fedtrue.reports.palette import COLOURS, line_style
 
 MAX_LEGEND_INSIDE = 6  # a longer legend would cover the curves
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.canvas import picture
-from fedtrue.report.palette import COLOURS, line_style
+from fedtrue.reports.canvas import picture
+from fedtrue.reports.palette import COLOURS, line_style
 from fedtrue.theory.figure_4 import best_curves, rows
 
 

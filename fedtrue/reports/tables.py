@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtrue.names import look_up
-from fedtrue.report.labels import Group, differing_settings, run_status, runs_of, setting_text, setting_title
-from fedtrue.report.measures import (
+from fedtrue.reports.labels import Group, differing_settings, run_status, runs_of, setting_text, setting_title
+from fedtrue.reports.measures import (
     MeanOfLast,
     Measure,
     SeedMean,
@@ -19,8 +19,8 @@ from fedtrue.report.measures import (
     mean_over_seeds,
     measures,
 )
-from fedtrue.report.number_text import bytes_text, duration_text, fixed_text, signed_text, value_text, with_deviation
-from fedtrue.report.targets import COSTS, TargetMissed, cost_to, missed_text, target_text, total_over_rounds
+from fedtrue.reports.number_text import bytes_text, duration_text, fixed_text, signed_text, value_text, with_deviation
+from fedtrue.reports.targets import COSTS, TargetMissed, cost_to, missed_text, target_text, total_over_rounds
 from fedtrue.runner.records import Run
 
 MAX_SEEDS_LISTED = 5  # more seeds are counted

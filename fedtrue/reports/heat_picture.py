@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.report.canvas import picture
-from fedtrue.report.heat_map import Panel, cell_value, count_text
-from fedtrue.report.labels import rate_texts
-from fedtrue.report.measures import Measure
-from fedtrue.report.targets import reaches_target
+from fedtrue.reports.canvas import picture
+from fedtrue.reports.heat_map import Panel, cell_value, count_text
+from fedtrue.reports.labels import rate_texts
+from fedtrue.reports.measures import Measure
+from fedtrue.reports.targets import reaches_target
 
 PANELS_PER_ROW = 3
 

@@ -1,8 +1,8 @@
 """Heat maps as tables."""
 
-from fedtrue.report.heat_map import heat_map_panels
-from fedtrue.report.heat_table import heat_markdown, heat_records
-from tests.report.made_runs import ACCURACY, LOSS, read_groups, write_run
+from fedtrue.reports.heat_map import heat_map_panels
+from fedtrue.reports.heat_table import heat_markdown, heat_records
+from tests.reports.made_runs import ACCURACY, LOSS, read_groups, write_run
 
 
 def square(folder, values, *, clients=(0.1, 1.0), servers=(1.0, 2.0), name="sgd", **settings):

@@ -3,12 +3,12 @@
 import pytest
 from pytest import approx
 
-from fedtrue.report.labels import group_runs
-from fedtrue.report.table_formats import to_csv, to_markdown, to_records
-from fedtrue.report.tables import build_table
-from fedtrue.report.targets import COSTS, cost_to, rounds_to
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.table_formats import to_csv, to_markdown, to_records
+from fedtrue.reports.tables import build_table
+from fedtrue.reports.targets import COSTS, cost_to, rounds_to
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
+from tests.reports.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
 
 
 def seeds(folder, *curves, **settings):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtrue.report.labels import group_runs
-from fedtrue.report.measures import Measure
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.measures import Measure
 from fedtrue.runner.records import find_runs, read_run
 
 ACCURACY = Measure("test.accuracy", higher_is_better=True, percent=True)

@@ -2,8 +2,8 @@
 
 from pytest import approx
 
-from fedtrue.report.heat_map import cell_value, count_reached, default_threshold, heat_map_panels
-from tests.report.made_runs import ACCURACY, LOSS, read_groups, write_run
+from fedtrue.reports.heat_map import cell_value, count_reached, default_threshold, heat_map_panels
+from tests.reports.made_runs import ACCURACY, LOSS, read_groups, write_run
 
 
 def grid(folder, values, **settings):

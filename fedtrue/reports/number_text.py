@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from fedtrue.report.measures import MeanOfLast, Measure, SeedMean
+from fedtrue.reports.measures import MeanOfLast, Measure, SeedMean
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from fedtrue.report.labels import group_runs
-from fedtrue.report.measures import (
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.measures import (
     Measure,
     best_group,
     best_value,
@@ -20,7 +20,7 @@ from fedtrue.report.measures import (
     rank_groups,
 )
 from fedtrue.runner.records import read_run
-from tests.report.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
+from tests.reports.made_runs import ACCURACY, LOSS, TRAIN_LOSS, write_run
 
 
 def test_the_mean_of_the_last_hundred_rounds_leaves_earlier_rounds_out(tmp_path):

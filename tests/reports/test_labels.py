@@ -1,6 +1,6 @@
 """Which settings differ, which runs form a group, how groups are named."""
 
-from fedtrue.report.labels import (
+from fedtrue.reports.labels import (
     describe_settings,
     differing_settings,
     flatten_config,
@@ -9,7 +9,7 @@ from fedtrue.report.labels import (
     unique_names,
 )
 from fedtrue.runner.records import find_runs, read_run
-from tests.report.made_runs import write_run
+from tests.reports.made_runs import write_run
 
 
 def read(*folders):
