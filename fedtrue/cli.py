@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -35,10 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         print(f"fedtrue: {stopped}", file=sys.stderr)
         return stopped.exit_code
-    if options.json:
-        print(as_json(answer.data))
-    else:
-        answer.show()
+    try:
+        print(as_json(answer.data)) if options.json else answer.show()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

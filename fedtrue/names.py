@@ -1,4 +1,4 @@
-"""One way to look a name up in a table, and one error when it is not there."""
+"""One way to look a name up in a table, and one error when it does not exist."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

@@ -31,6 +31,14 @@ def test_a_process_without_a_terminal_prints_no_progress():
     assert "distance_from_minimiser" in done.stdout
 
 
+def test_a_reader_that_closes_the_pipe_gets_no_traceback():
+    command = [sys.executable, "-m", "fedtrue", "methods", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -44,17 +44,17 @@ class HostMemory:
         jax.tree.map(lambda all_rows, own: _put(all_rows, slots, np.asarray(own), self.axis), self._rows, rows)
 
     def _grown(self, like: Any) -> Any:
-        """Room for all clients seen; doubled when it runs out."""
-        room = 0 if self._rows is None else jax.tree.leaves(self._rows)[0].shape[self.axis]
-        if room >= self._used:
+        """Rows for all clients seen; their number doubles when they run out."""
+        capacity = 0 if self._rows is None else jax.tree.leaves(self._rows)[0].shape[self.axis]
+        if capacity >= self._used:
             return self._rows
-        size = min(max(2 * room, self._used), len(self.slots))
+        size = min(max(2 * capacity, self._used), len(self.slots))
 
         def grown(leaf: Any, old: Any = None) -> np.ndarray:
             shape = (*leaf.shape[: self.axis], size, *leaf.shape[self.axis + 1 :])
             larger = np.zeros(shape, leaf.dtype)
             if old is not None:
-                _put(larger, np.arange(room), old, self.axis)
+                _put(larger, np.arange(capacity), old, self.axis)
             return larger
 
         return jax.tree.map(grown, like) if self._rows is None else jax.tree.map(grown, like, self._rows)
