@@ -341,7 +341,7 @@ def test_a_user_defined_correction_is_diagnosed(tmp_path):
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
     method = ft.fedopt(ft.client.sgd(1e-4), ft.server.sgd(5.0), correction=hand_written)
     ft.train(task, method, rounds=3000, local_steps=STEPS.tolist(), out=tmp_path / "run")
-    with pytest.raises(ValueError, match="parts that no file can name"):
+    with pytest.raises(ValueError, match="cannot be rebuilt, as some of its parts have no name"):
         ft.diagnose(tmp_path / "run")
     found = ft.diagnose(tmp_path / "run", task, method)
     assert found.diagnosis.numbers.pieces["bias"].norm < 1e-12 * found.diagnosis.numbers.clients_scale

@@ -1,4 +1,4 @@
-"""Small runs into folders, and what they leave as far as two equal runs leave the same: all but the seconds."""
+"""Small runs with folders, and their files without the parts that differ between equal runs: the seconds."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from fedtrue.runner.rounds import run_rounds
 from fedtrue.runner.stop import Stop
 
 ROUNDS, EVERY = 9, 4  # checkpoints after rounds 4, 8 and 9
-FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles soonest
+FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles fastest
 RNG = np.random.default_rng(0)
 
 

@@ -95,7 +95,7 @@ def test_lines_that_do_not_fit_together_are_refused(path, change):
     "content",
     [b"", b"task = 'mnist'", lzma.compress(b""), lzma.compress(b"text\n"), lzma.compress(b"[]"), lzma.compress(b"{}")],
 )
-def test_a_foreign_file_is_refused_with_what_to_give_instead(path, content):
+def test_a_file_of_another_format_is_refused_with_the_cure(path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is not an archive of runs: give a run folder, or a file that `fedtrue pack`"):
         read(path)

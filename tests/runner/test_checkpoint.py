@@ -45,7 +45,7 @@ def saved(folder, rounds, seen, **sizes):
 
 
 def restored(found, first):
-    """As a run goes on: the state it began with, brought to where the checkpoint was taken."""
+    """As when a run resumes: the state in the checkpoint, with the shapes of the initial state."""
     clients = len(jax.tree.leaves(first.memory)[0]) if jax.tree.leaves(first.memory) else CLIENTS
     check_clients(found, clients)
     state = checkpoint.restored(found, first._replace(memory=rows_of(first.memory, found.clients)))
@@ -80,7 +80,7 @@ def test_what_a_crash_left_half_written_is_swept_away_by_the_next(tmp_path):
 
 
 def test_no_flipped_byte_in_either_file_makes_it_another_state(tmp_path):
-    """Each is noticed, and the one before is taken, or it changes nothing."""
+    """Each is detected and the previous checkpoint is used, or it has no effect."""
     before, newer = saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     fell_back = 0
     for path in sorted(tmp_path.glob("00000020.*")):
@@ -116,10 +116,10 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_said_in_one_li
     assert same(restored(newest(tmp_path, said.append), start()), before)
     assert len(said) == 1
     assert said[0].startswith("checkpoint of round 20 cannot be used (")
-    assert said[0].endswith("): going back to the one before")
+    assert said[0].endswith("): resuming from the previous checkpoint")
 
 
-def test_arrays_without_facts_are_no_checkpoint_as_a_crash_leaves_them_so(tmp_path):
+def test_arrays_without_a_manifest_as_after_a_crash_are_not_a_checkpoint(tmp_path):
     before, _ = saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     (tmp_path / "00000020.json").unlink()
     assert same(restored(newest(tmp_path, pytest.fail), start()), before)
@@ -130,16 +130,16 @@ def test_when_none_is_whole_the_run_starts_anew_and_that_is_said(tmp_path):
     (tmp_path / "00000010.safetensors").write_bytes(b"")
     said = []
     assert newest(tmp_path, said.append) is None
-    assert said[0].endswith("going back to the start")
+    assert said[0].endswith("resuming from the start")
 
 
-def test_a_checkpoint_beyond_the_records_is_not_used(tmp_path):
+def test_a_checkpoint_newer_than_the_records_is_not_used(tmp_path):
     """Its rounds would be missing from metrics.jsonl for ever."""
     saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     said = []
     assert [found.round for found in newest_of_all([tmp_path], said.append, recorded=19)] == [10]
     assert said == [
-        "checkpoint of round 20 cannot be used (the records end after 19 rounds): going back to the one before"
+        "checkpoint of round 20 cannot be used (the records end after 19 rounds): resuming from the previous checkpoint"
     ]
     assert [found.round for found in newest_of_all([tmp_path], pytest.fail, recorded=20)] == [20]
 
@@ -157,7 +157,7 @@ def test_runs_that_train_together_go_on_from_a_round_that_all_have_saved(tmp_pat
     "other, said",
     [
         (start(weights=5), r"'(server/params/w|memory/v)' is float32 \("),
-        (start()._replace(memory=()), "one has 'memory/count', the other has not"),
+        (start()._replace(memory=()), "only one of them has 'memory/count'"),
         (start()._replace(server=ServerState({"w": np.zeros((2, 4), np.float32)}, (), ())), "one has 'server/"),
         (start(clients=3), "it has a client 6, the task 3 clients"),
     ],
