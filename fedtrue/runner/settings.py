@@ -58,7 +58,7 @@ class RunConfig:
     precision: str | None = setting(
         None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"
     )
-    lanes: int | None = setting(None, "clients trained side by side per device (default: chosen)", "INT")
+    lanes: int | None = setting(None, "clients trained in parallel per device (default: chosen)", "INT")
     evaluate_every: int | None = setting(None, "rounds between evaluations (default: only at the end)", "INT")
     evaluation_limit: int | None = setting(
         None, "examples of each held-out split that are evaluated (default: the task's)", "INT"

@@ -1,4 +1,4 @@
-"""A run survives what happens to processes and disks: killed at any moment, inside a write too, or out of room."""
+"""A run can be resumed after a SIGKILL at any moment, also during a write, and after a full disk."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.compiled_programs import READ_ONLY
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-# Trains into a folder; at the so-manieth call of a function it dies by a real SIGKILL, the work half done.
+# Trains into a folder; the N-th call of a function does half its work and then kills the process with SIGKILL.
 DRIVER = """
 import os, signal, sys
 from contextlib import suppress
@@ -67,11 +67,11 @@ ft.train(task, method, rounds=2000, cohort=2, lanes=1, local_steps=2, out=folder
          progress=say)
 """
 KILLS = ["fsync"] * 6 + ["append"] * 4 + ["replace"] * 4 + ["unlink"] * 2 + ["any moment"] * 4  # twenty
-SELDOM = 1000  # checkpoints for runs that nobody kills
+SELDOM = 1000  # rounds between checkpoints of runs that are not killed
 
 
 def started(*arguments, **environment):
-    """A process of its own."""
+    """A child process."""
     command, environment = [sys.executable, *arguments], {**os.environ, **environment}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

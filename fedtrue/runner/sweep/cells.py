@@ -7,7 +7,7 @@
     client.learning_rate = [0.1, 0.3, 1.0]
     seed = [0, 1]
 
-    [sweep.zip]                                 # the first with the first, the second with the second …
+    [sweep.zip]                                 # the first values together, the second values together …
     correction = ["none", "joint"]
     server.learning_rate = [0.3, 1.0]
 
