@@ -1,13 +1,13 @@
-"""A round at weights x, taken apart: the true gradient, and everything that bends it.
+"""Decomposes a round at weights x into the true gradient and everything that deflects it.
 
 E[pseudo-gradient] = η D ∇F  +  weighting  +  bias  +  noise  +  drift  +  cohorts
 
-η D ∇F      the truth at the method's own scale: D is the method fed with ones in place of all gradients
-weighting   the run's client weights are not the objective's
-bias        clients enter with weights W_i that differ: η Σ w_i (W_i − D) ∇F_i; without correction W_i = N_i
-noise       a preconditioner meets the gradient it was made of: what batches do at x beyond their mean gradient
-drift       clients move while they step; it vanishes with η
-cohorts     a correction may be no linear function of the sums, and then the mean over cohorts is not everyone's
+η D ∇F      the true gradient at the method's scale: D is the method's result if every gradient is 1
+weighting   the run's client weights differ from those of the objective
+bias        clients enter with different weights W_i: η Σ w_i (W_i − D) ∇F_i; without correction W_i = N_i
+noise       a preconditioner depends on the batch gradient that it multiplies: what batches at x add to their mean
+drift       clients move away from x during their local steps; it vanishes with η
+cohorts     a correction need not be linear in the sums, and then the mean over cohorts differs from full participation
 """
 
 import math
@@ -19,38 +19,47 @@ import numpy as np
 
 from fedtrue.algorithm.correction import Correction
 from fedtrue.diagnosis.clients import Sums
+from fedtrue.types import Array, PyTree
 
-ROUNDING = 1e3  # times the precision, of what is added up: a smaller direction is rounding error
+ROUNDING = 1e3  # times machine epsilon, relative to the summands: anything smaller is rounding error
 
 
 class Piece(NamedTuple):
     """One summand of the expected pseudo-gradient, as numbers."""
 
-    norm: float  # its length, what sampling adds to it taken off
-    along: float  # its component along η D ∇F, in units of that vector's length: −1 cancels the truth
-    standard_error: float  # of the vector, over orders or cohorts
+    norm: float  # its length, corrected for the part that sampling adds
+    along: float  # its component along η D ∇F, as a share of its length: −1 cancels it
+    standard_error: float  # of the vector, over batch orders or cohorts
 
 
 class Decomposition(NamedTuple):
-    """A round at x in numbers."""
+    """The numbers of a round at x."""
 
     gradient_norm: float  # ‖∇F(x)‖
-    gradient_standard_error: float  # from looking at some clients only
+    gradient_standard_error: float  # from sampling clients
     client_gradient_norm: float  # √(Σ w_i ‖∇F_i(x)‖²)
-    pseudo_gradient_norm: float  # ‖E G‖, everyone taking part
-    cosine: float | None  # of E G and ∇F; None where E G is 0 but for rounding
+    pseudo_gradient_norm: float  # ‖E G‖, with full participation
+    cosine: float | None  # of E G and ∇F; None if E G is 0 up to rounding
     truth: float  # ‖η D ∇F‖
-    clients_scale: float  # √(Σ w_i ‖η D ∇F_i‖²): how large the truth would be if clients agreed
+    clients_scale: float  # √(Σ w_i ‖η D ∇F_i‖²): `truth` if all clients had the same gradient
     pieces: dict[str, Piece]
-    left: float  # of the truth, in the expected pseudo-gradient: 1 + Σ along
-    batch_scatter: float  # √E‖G − E G‖² over batch orders, for a cohort (everyone's, times √(clients/cohort))
-    cohort_scatter: float  # the same over cohorts, batches fixed
+    left: float  # share of the true gradient in the expected pseudo-gradient: 1 + Σ along
+    batch_scatter: float  # √E‖G − E G‖² over batch orders, for a cohort (that of all clients, times √(clients/cohort))
+    cohort_scatter: float  # the same over cohorts, with fixed batches
     clients: int
     dropped: int
 
 
 def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, all_cohorts: bool) -> Decomposition:
-    """From the sums over the clients looked at, of a `federation` of so many; a cohort of everyone is all of them."""
+    """The numbers, from the sums over the sampled clients.
+
+    Args:
+        sums: over the sampled clients.
+        correction: of the run's method.
+        cohort: clients per round.
+        federation: clients in the federation.
+        all_cohorts: whether the cohorts in `sums` are all possible ones.
+    """
     w, omega = sums.objective, sums.weight
     gradient, method_gradient = sums.gradient / w, sums.method_gradient / omega
     received = lambda sent: np.asarray(jax.vmap(lambda s: receive(correction, s, omega))(sent))
@@ -84,22 +93,22 @@ def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, 
     )
 
 
-def receive(correction: Correction, sent: Any, weight: Any) -> Any:
-    """The pseudo-gradient that the server makes of Σ w sent and Σ w."""
+def receive(correction: Correction, sent: PyTree, weight: Array) -> Array:
+    """The pseudo-gradient that the server computes from Σ w sent and Σ w."""
     return correction.receive(jax.tree.map(lambda leaf: leaf / jnp.where(weight == 0, 1, weight), sent))
 
 
 def _cohort_residuals(sums: Sums, correction: Correction, cohort: int) -> tuple[np.ndarray, np.ndarray]:
-    """G_S of every cohort, and G_S − G − G'(S), whose last term has mean 0: the same mean, less scatter.
+    """G_S of every cohort S, and G_S − G − G'(S). The last term has mean 0 and reduces the variance.
 
-    G'(S) is the pseudo-gradient's derivative at everyone's sums, in the direction of the cohort's.
+    G'(S) is the derivative of the pseudo-gradient at the sums over all clients, in the direction of the cohort's sums.
     """
     pseudo_gradient = lambda sent, weight: receive(correction, sent, weight)
     first_order = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sums.moved)
-    everyone, derivative = jax.linearize(pseudo_gradient, first_order, jnp.asarray(sums.weight))
+    of_all, derivative = jax.linearize(pseudo_gradient, first_order, jnp.asarray(sums.weight))
     of_cohorts = jax.vmap(pseudo_gradient)(sums.cohorts, sums.cohort_weights)
     per_draw = jax.tree.map(lambda leaf: leaf / cohort, (sums.cohorts, sums.cohort_weights))
-    return np.asarray(of_cohorts), np.asarray(of_cohorts - everyone - jax.vmap(derivative)(*per_draw))
+    return np.asarray(of_cohorts), np.asarray(of_cohorts - of_all - jax.vmap(derivative)(*per_draw))
 
 
 def _mean(samples: Any) -> Any:
@@ -118,14 +127,14 @@ def _cosine(expected: Any, gradient: Any, clients_scale: float) -> float | None:
 
 
 def _spread(samples: Any) -> float:
-    """√ of the summed variances, from so many samples; 0 from one."""
+    """√ of the sum of the sample variances; 0 for a single sample."""
     if len(samples) == 1:
         return 0.0
     return math.sqrt(((samples - _mean(samples)) ** 2).sum() / (len(samples) - 1))
 
 
 def _piece(samples: Any, truth: Any, exact: bool = False) -> Piece:
-    """The mean of `samples`; their scatter lengthens a mean, so ‖mean‖² − SE² estimates the true length squared."""
+    """The mean of `samples`. Scatter makes a mean longer, so ‖mean‖² − SE² estimates the true squared length."""
     mean, squared = _mean(samples), float(np.vdot(truth, truth))
     error = 0.0 if exact else _spread(samples) / math.sqrt(len(samples))
     length = math.sqrt(max(_norm(mean) ** 2 - error**2, 0.0))
@@ -133,10 +142,10 @@ def _piece(samples: Any, truth: Any, exact: bool = False) -> Piece:
 
 
 def _sampling_error(sums: Sums, gradient: Any, federation: int) -> float:
-    """Of ∇F, when M of C clients were looked at: √((1 − M/C) M/(M−1) Σ w_i² ‖∇F_i − ∇F‖²) / Σ w_i."""
-    seen = float(sums.clients)
-    if seen < 2:
-        return 0.0 if federation == seen else math.inf
+    """Of ∇F, if M of C clients were sampled: √((1 − M/C) M/(M−1) Σ w_i² ‖∇F_i − ∇F‖²) / Σ w_i."""
+    sampled = float(sums.clients)
+    if sampled < 2:
+        return 0.0 if federation == sampled else math.inf
     w2, w2_gradient, w2_squared = sums.scatter
     scatter = float(w2_squared - 2 * np.vdot(w2_gradient, gradient) + w2 * np.vdot(gradient, gradient))
-    return math.sqrt(max((1 - seen / federation) * seen / (seen - 1) * scatter, 0.0)) / float(sums.objective)
+    return math.sqrt(max((1 - sampled / federation) * sampled / (sampled - 1) * scatter, 0.0)) / float(sums.objective)

@@ -1,4 +1,4 @@
-"""What the numbers of a diagnosis mean, in one sentence, and what to do about it."""
+"""The interpretation of a diagnosis: the cause in one sentence, and what to do about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,57 +10,58 @@ from fedtrue.diagnosis.decompose import Decomposition, Piece
 from fedtrue.diagnosis.measure import Diagnosis
 from fedtrue.spec import part_name
 
-MIN_SHARE = 0.5  # of the truth: at a fixed point the pieces cancel the truth, so the one to blame has about half of it
-MAX_DISAGREEMENT = 0.01  # of the clients' own gradients: clients that cancel to a hundredth agree on where they are
-MIN_Z_SCORE = 2.0  # standard errors: fewer, and sampling alone explains what was found
+MIN_SHARE = 0.5  # of the true gradient: at a fixed point the pieces cancel it, so the cause has about half of it
+MAX_DISAGREEMENT = 0.01  # of the clients' gradients: a mean gradient below a hundredth of them counts as converged
+MIN_Z_SCORE = 2.0  # standard errors: a smaller effect can be explained by sampling alone
 
 UNBIASED = "No non-vanishing bias of note"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the numbers mean."""
+    """The interpretation of the numbers."""
 
-    cause: str | None  # the piece to blame, if any
-    biased: bool  # whether that piece remains however small the client learning rate
+    cause: str | None  # the name of the piece that explains the deviation, if any
+    biased: bool  # whether that piece remains for arbitrarily small client learning rates
     cure: str  # flags for the next run, or what else to do
     sentence: str
 
 
 def judge(diagnosis: Diagnosis) -> Verdict:
-    """The largest piece that matters is to blame; the bias of the clients' weights comes first if it does."""
+    """The cause is the largest significant piece; a significant `bias` takes precedence."""
     numbers = diagnosis.numbers
-    if numbers.clients < diagnosis.federation and _cannot_tell(numbers):
-        return _unsure(diagnosis)
-    guilty = {name: piece for name, piece in numbers.pieces.items() if _matters(piece, numbers)}
-    if not guilty:
-        return _innocent(diagnosis)
-    cause = "bias" if "bias" in guilty else max(guilty, key=lambda name: guilty[name].norm)
+    if numbers.clients < diagnosis.federation and _gradient_insignificant(numbers):
+        return _undecided(diagnosis)
+    significant = {name: piece for name, piece in numbers.pieces.items() if _is_significant(piece, numbers)}
+    if not significant:
+        return _unbiased(diagnosis)
+    cause = "bias" if "bias" in significant else max(significant, key=lambda name: significant[name].norm)
     reason, cure = CAUSES[cause](diagnosis)
-    size = _in_words(guilty[cause].norm, numbers.truth)
+    size = _in_words(significant[cause].norm, numbers.truth)
     if cause == "drift":
         return Verdict(cause, False, cure, f"{UNBIASED}: what remains is {reason}, {size}: {cure}.")
     return Verdict(cause, True, cure, f"This run suffers from {reason}, {size}: {cure}.")
 
 
-def _matters(piece: Piece, numbers: Decomposition) -> bool:
+def _is_significant(piece: Piece, numbers: Decomposition) -> bool:
     large = piece.norm >= MIN_SHARE * numbers.truth and piece.norm >= MAX_DISAGREEMENT * numbers.clients_scale
     return large and piece.norm >= MIN_Z_SCORE * piece.standard_error
 
 
-def _cannot_tell(numbers: Decomposition) -> bool:
+def _gradient_insignificant(numbers: Decomposition) -> bool:
     return numbers.gradient_norm < MIN_Z_SCORE * numbers.gradient_standard_error
 
 
-def _unsure(diagnosis: Diagnosis) -> Verdict:
+def _undecided(diagnosis: Diagnosis) -> Verdict:
     numbers = diagnosis.numbers
-    cure = f"look at more with --clients {min(4 * numbers.clients, diagnosis.federation)}"
-    found = f"{numbers.gradient_norm:.3g} with a standard error of {numbers.gradient_standard_error:.3g}"
-    seen = f"{numbers.clients} of {diagnosis.federation:,} clients cannot tell the true gradient from 0 ({found})"
-    return Verdict(None, False, cure, f"{seen}: {cure}.")
+    cure = f"sample more clients with --clients {min(4 * numbers.clients, diagnosis.federation)}"
+    gradient = f"{numbers.gradient_norm:.3g} with a standard error of {numbers.gradient_standard_error:.3g}"
+    sample = f"{numbers.clients} of {diagnosis.federation:,} clients"
+    finding = f"With {sample} the true gradient cannot be distinguished from 0 ({gradient})"
+    return Verdict(None, False, cure, f"{finding}: {cure}.")
 
 
-def _innocent(diagnosis: Diagnosis) -> Verdict:
+def _unbiased(diagnosis: Diagnosis) -> Verdict:
     numbers = diagnosis.numbers
     agreement = numbers.gradient_norm / numbers.client_gradient_norm if numbers.client_gradient_norm else 0.0
     if agreement <= MAX_DISAGREEMENT:
@@ -105,7 +106,7 @@ def _bias(diagnosis: Diagnosis) -> tuple[str, str]:
         reason = "the bias of the paper's trace, which is not what the clients' preconditioners add up to"
         return reason, "use --trace exact"
     if part_name(diagnosis.method) == "scaffold":
-        return "control variates that have not settled yet", "train for more rounds"
+        return "control variates that have not converged yet", "train for more rounds"
     reason = f"the non-vanishing bias of uncorrected clients, which enter with {n.min():.2g} to {n.max():.2g} times"
     cure = "use --correction joint"
     if _choice(diagnosis, "correction") is None:
@@ -124,7 +125,7 @@ def _weighting(diagnosis: Diagnosis) -> tuple[str, str]:
 
 
 def _noise(diagnosis: Diagnosis) -> tuple[str, str]:
-    reason = "the bias of gradient noise, which no correction sees and no smaller learning rate removes"
+    reason = "the bias of gradient noise, which neither a correction nor a smaller learning rate removes"
     if _client_option(diagnosis, "lagged") is not False:
         return reason, f"use a larger --batch-size (now {diagnosis.batch_size})"
     start = "" if _client_option(diagnosis, "initial_accumulator") else " --set client.initial_accumulator=0.1"
@@ -156,7 +157,7 @@ CAUSES: dict[str, Callable[[Diagnosis], tuple[str, str]]] = {  # piece → (what
 
 def _in_words(size: float, truth: float) -> str:
     if size > 10 * truth:
-        return "far more than is left of the true gradient"
+        return "far more than what is left of the true gradient"
     return f"{_percent(size / truth)} of what is left of the true gradient"
 
 

@@ -1,1 +1,1 @@
-"""Running: the round loop, evaluation, records."""
+"""Runs: settings, the round loop, evaluation, records, checkpoints."""

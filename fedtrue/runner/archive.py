@@ -7,7 +7,7 @@ Decompressed it is JSON lines, for `xzcat`, `grep` and `jq`:
     {"round": 0, "loss": 4.4, …}        the 1,500 lines of this run's metrics.jsonl, then the next run:
     {"run": "001-adam", …}
 
-Runs are in the order of their names. `tree` tells whether the code a run was trained with was committed.
+Runs are in the order of their names. `tree` says whether the code that trained a run was committed.
 """
 
 import json
@@ -25,9 +25,9 @@ XZ_MAGIC = b"\xfd7zXZ\x00"
 
 @dataclass(frozen=True)
 class ArchivedRun:
-    """What an archive holds of a run, as text: readers of run folders parse it."""
+    """A run in an archive, as text; `records.py` parses it."""
 
-    name: str  # its folder's
+    name: str  # of its folder
     config: str  # the text of its config.toml
     summary: dict[str, Any]
     tree: str  # of the code it was trained with: "committed", "uncommitted" or "unknown"
@@ -45,8 +45,8 @@ def to_bytes(archive: Archive) -> bytes:
     header = {"format": FORMAT, "version": VERSION, "sweep": archive.sweep, "runs": len(archive.runs)}
     parts = [_json_line(header)]
     for _, run in sorted(archive.runs.items()):
-        described = {"run": run.name, "tree": run.tree, "config": run.config, "summary": run.summary}
-        parts += [_json_line({**described, "lines": run.lines.count(b"\n")}), run.lines]
+        description = {"run": run.name, "tree": run.tree, "config": run.config, "summary": run.summary}
+        parts += [_json_line({**description, "lines": run.lines.count(b"\n")}), run.lines]
     return lzma.compress(b"".join(parts), preset=9 | lzma.PRESET_EXTREME)
 
 
@@ -55,7 +55,7 @@ def _json_line(table: Mapping[str, Any]) -> bytes:
 
 
 def read(path: Path) -> Archive:
-    """The archive at `path`; a file that is none, or is damaged, is refused."""
+    """The archive at `path`; a damaged file, or one of another format, is refused."""
     try:
         state = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -70,16 +70,16 @@ def _read(path: Path, state: tuple[int, int, int]) -> Archive:
     try:
         runs = list(_runs(lines))
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, f"its lines do not fit together: {error!r}") from None
+        raise _damaged(path, f"its lines are inconsistent: {error!r}") from None
     if not runs or len(runs) != count or len({run.name for run in runs}) != count:
-        raise _damaged(path, f"{count} runs announced, {len(runs)} found")
+        raise _damaged(path, f"the header says {count} runs, {len(runs)} found")
     return Archive(sweep, {run.name: run for run in runs})
 
 
 def _decompressed(path: Path) -> bytes:
     content = path.read_bytes()
     if not content.startswith(XZ_MAGIC):
-        raise _foreign(path)
+        raise _not_an_archive(path)
     try:
         return lzma.decompress(content)
     except lzma.LZMAError as error:
@@ -91,9 +91,9 @@ def _header(path: Path, line: bytes) -> tuple[str | None, int]:
     try:
         header = json.loads(line)
     except ValueError:
-        raise _foreign(path) from None
+        raise _not_an_archive(path) from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise _foreign(path)
+        raise _not_an_archive(path)
     if (version := header.get("version")) != VERSION:
         raise ValueError(f"{path} has format version {version}, this fedtrue reads {VERSION}: update fedtrue")
     return header.get("sweep"), header.get("runs", 0)
@@ -111,7 +111,7 @@ def _runs(lines: Sequence[bytes]) -> Iterator[ArchivedRun]:
         place = end
 
 
-def _foreign(path: Path) -> ValueError:
+def _not_an_archive(path: Path) -> ValueError:
     return ValueError(f"{path} is not an archive of runs: give a run folder, or a file that `fedtrue pack` wrote")
 
 

@@ -1,10 +1,10 @@
-"""Checkpoints: the state of a run after so many rounds, in two files of which the second says that the first is good.
+"""Checkpoints: the state of a run after some round, in two files; the second proves that the first is complete.
 
-    checkpoints/00000040.safetensors   the arrays, by their path in the state, and whose memory they hold
+    checkpoints/00000040.safetensors   the arrays, by their path in the state, and the clients whose memory they hold
     checkpoints/00000040.json          {"round": 40, "sha256": …}, written last
 
-Loading one never runs code. The last two are kept. Of the clients' memory only the rows of clients that have
-taken part are written, so a checkpoint grows with those and not with the federation.
+Loading a checkpoint never runs code. The last two are kept. Only the memory of clients that have taken part is written,
+so the size of a checkpoint depends on their number and not on the size of the federation.
 """
 
 import hashlib
@@ -23,20 +23,20 @@ import safetensors.numpy
 from fedtrue.engine.round import State
 from fedtrue.files import write_atomically
 
-KEPT = 2
-CLIENTS = "clients"  # the array of those whose memory is there; all others are below `server` or `memory`
+CHECKPOINTS_KEPT = 2
+CLIENTS = "clients"  # name of the array of clients with memory; all other names begin with `server` or `memory`
 
 
 class Checkpoint(NamedTuple):
-    """As it lies on the disk."""
+    """The contents of a checkpoint."""
 
-    round: int  # rounds done
+    round: int  # number of rounds trained
     arrays: dict[str, np.ndarray]
-    clients: np.ndarray  # whose memory it holds
+    clients: np.ndarray  # those whose memory it contains
 
 
 def by_path(tree: Any) -> dict[str, np.ndarray]:
-    """{path: array}; a tree that is a single array is called `params`."""
+    """{path: array}; the path of a tree that is a single array is `params`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {
         jax.tree_util.keystr(path, simple=True, separator="/") or "params": np.asarray(leaf) for path, leaf in leaves
@@ -44,27 +44,27 @@ def by_path(tree: Any) -> dict[str, np.ndarray]:
 
 
 def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
-    """Writes the state after `done` rounds; its memory has a row for each of `clients`, who have taken part."""
-    whose = clients if jax.tree.leaves(state.memory) else clients[:0]
-    data = safetensors.numpy.save({CLIENTS: whose, **by_path(state)})
-    facts = {"round": done, "sha256": hashlib.sha256(data).hexdigest()}
+    """Writes the state after `done` rounds; its memory has one row per client in `clients`, who have taken part."""
+    with_memory = clients if jax.tree.leaves(state.memory) else clients[:0]
+    data = safetensors.numpy.save({CLIENTS: with_memory, **by_path(state)})
+    manifest = {"round": done, "sha256": hashlib.sha256(data).hexdigest()}
     folder.mkdir(exist_ok=True)
-    write_atomically(_arrays(folder, done), data)
-    write_atomically(_facts(folder, done), json.dumps(facts).encode())
-    for old in rounds_saved(folder)[:-KEPT]:
-        _facts(folder, old).unlink()
-    _sweep(folder)
+    write_atomically(_arrays_file(folder, done), data)
+    write_atomically(_manifest_file(folder, done), json.dumps(manifest).encode())
+    for old in rounds_saved(folder)[:-CHECKPOINTS_KEPT]:
+        _manifest_file(folder, old).unlink()
+    _delete_incomplete(folder)
 
 
-def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest that is whole."""
-    return next(iter(newest_of_all([folder], say)), None)
+def newest(folder: Path, log: Callable[[str], None]) -> Checkpoint | None:
+    """The newest undamaged checkpoint."""
+    return next(iter(newest_of_all([folder], log)), None)
 
 
-def newest_of_all(folders: Sequence[Path], say: Callable[[str], None], recorded: float = math.inf) -> list[Checkpoint]:
-    """One per folder, of the newest round of which all have a whole one; [] if there is none.
+def newest_of_all(folders: Sequence[Path], log: Callable[[str], None], recorded: float = math.inf) -> list[Checkpoint]:
+    """One checkpoint per folder, of the newest round for which all folders have an undamaged one; [] if there is none.
 
-    Of each newer round that cannot be used, `say` hears one line. `recorded`: how many rounds the records have.
+    `log` gets one line per newer round that cannot be used. `recorded`: how many rounds the records have.
     """
     saved = set[int]().union(*map(rounds_saved, folders)).intersection(*map(rounds_saved, folders))
     for done in sorted(saved, reverse=True):
@@ -73,24 +73,26 @@ def newest_of_all(folders: Sequence[Path], say: Callable[[str], None], recorded:
                 raise ValueError(f"the records end after {recorded} rounds")
             return [_load(folder, done) for folder in folders]
         except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-            back = "to the one before" if done > min(saved) else "to the start"
-            say(f"checkpoint of round {done} cannot be used ({error}): going back {back}")
+            fallback = "the previous checkpoint" if done > min(saved) else "the start"
+            log(f"checkpoint of round {done} cannot be used ({error}): resuming from {fallback}")
     return []
 
 
 def restored(checkpoint: Checkpoint, like: State) -> State:
-    """The state where the checkpoint was taken; `like` has its shapes, with the memory of the checkpoint's clients."""
+    """The state in a checkpoint; `like` has the same shapes, with memory for the checkpoint's clients."""
     arrays = checkpoint.arrays
-    elsewhere = f"the checkpoint of round {checkpoint.round} belongs to another method or task"
+    mismatch = f"the checkpoint of round {checkpoint.round} belongs to another method or task"
     if unknown := set(arrays) ^ set(by_path(like)):
-        raise ValueError(f"{elsewhere}: one has {min(unknown)!r}, the other has not")
+        raise ValueError(f"{mismatch}: only one of them has {min(unknown)!r}")
 
-    def leaf(path: Any, wanted: Any) -> np.ndarray:
+    def leaf(path: Any, expected: Any) -> np.ndarray:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        found, wanted = arrays[name], np.asarray(wanted)
-        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise ValueError(f"{elsewhere}: {name!r} is {found.dtype} {found.shape}, not {wanted.dtype} {wanted.shape}")
-        return found
+        array, expected = arrays[name], np.asarray(expected)
+        if (array.shape, array.dtype) != (expected.shape, expected.dtype):
+            raise ValueError(
+                f"{mismatch}: {name!r} is {array.dtype} {array.shape}, not {expected.dtype} {expected.shape}"
+            )
+        return array
 
     return jax.tree_util.tree_map_with_path(leaf, like)
 
@@ -100,40 +102,40 @@ def check_clients(checkpoint: Checkpoint, clients: int) -> None:
     if len(checkpoint.clients) and checkpoint.clients.max() >= clients:
         raise ValueError(
             f"the checkpoint of round {checkpoint.round} belongs to another method or task: "
-            f"it has a client {checkpoint.clients.max()}, the task {clients} clients"
+            f"it has a client {checkpoint.clients.max()}, the task has {clients} clients"
         )
 
 
 def rounds_saved(folder: Path) -> list[int]:
-    """After which rounds there are checkpoints, oldest first."""
+    """The rounds after which checkpoints were saved, oldest first."""
     names = (re.fullmatch(r"(\d+)\.json", path.name) for path in folder.glob("*.json"))
     return sorted(int(name[1]) for name in names if name)
 
 
 def _load(folder: Path, done: int) -> Checkpoint:
-    facts = json.loads(_facts(folder, done).read_text())
-    data = _arrays(folder, done).read_bytes()
-    if hashlib.sha256(data).hexdigest() != facts["sha256"]:
+    manifest = json.loads(_manifest_file(folder, done).read_text())
+    data = _arrays_file(folder, done).read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
         raise ValueError("its checksum is wrong")
     arrays = safetensors.numpy.load(data)
     clients = arrays.pop(CLIENTS)
-    if facts["round"] != done:
-        raise ValueError(f"it says that it is of round {facts['round']}")
+    if manifest["round"] != done:
+        raise ValueError(f"its manifest is of round {manifest['round']}")
     return Checkpoint(done, arrays, clients)
 
 
-def _arrays(folder: Path, done: int) -> Path:
+def _arrays_file(folder: Path, done: int) -> Path:
     return folder / f"{done:08d}.safetensors"
 
 
-def _facts(folder: Path, done: int) -> Path:
+def _manifest_file(folder: Path, done: int) -> Path:
     return folder / f"{done:08d}.json"
 
 
-def _sweep(folder: Path) -> None:
-    """Removes arrays without facts: of old checkpoints, and of one that was being written when the process died."""
-    kept = {f"{done:08d}" for done in rounds_saved(folder)}
+def _delete_incomplete(folder: Path) -> None:
+    """Deletes arrays without a manifest: of old checkpoints, and of a write that was interrupted."""
+    complete = {f"{done:08d}" for done in rounds_saved(folder)}
     for path in folder.iterdir():
-        if path.name.split(".")[0] not in kept:
+        if path.name.split(".")[0] not in complete:
             with suppress(OSError):
                 path.unlink()

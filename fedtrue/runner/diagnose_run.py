@@ -1,4 +1,4 @@
-"""Check a run for client-drift bias: its last checkpoint is opened and a round there is taken apart."""
+"""Checks a run for client-drift bias: loads its last checkpoint and decomposes the next round."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,14 +26,14 @@ def diagnose_run(
     *,
     clients: int = CLIENTS,
     orders: int = ORDERS,
-    progress: Progress = lambda visited, count: visited,
+    progress: Progress = lambda clients, count: clients,
 ) -> Diagnosis:
-    """Takes a round at a run's last checkpoint apart.
+    """Measure and decompose a round at a run's last checkpoint.
 
     Args:
         run: the run folder.
-        task, method: those of the run, where its folder cannot rebuild them because they were written in Python.
-        clients: how many to look at, at least.
+        task, method: those of the run, if they cannot be rebuilt from its folder because they were written in Python.
+        clients: how many to sample, at least.
         orders: batch orders to average over.
         progress: wraps the iteration over clients, for a progress bar.
 
@@ -43,20 +43,20 @@ def diagnose_run(
     path = Path(run)
     if not folder.is_run_folder(path):
         raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
-    found = checkpoint.newest(path / "checkpoints", lambda line: None)
-    if found is None:
-        raise ValueError(f"{path} has no checkpoint yet: let it go on (fedtrue resume {path}), then diagnose")
+    newest = checkpoint.newest(path / "checkpoints", lambda line: None)
+    if newest is None:
+        raise ValueError(f"{path} has no checkpoint yet: resume it (fedtrue resume {path}), then diagnose")
     config = _config(path, task, method)
     task = task or load_task(config)
     method = method or build_method(config, task)
     setting = Setting(config.cohort, steps_of_clients(config, task), config.rate_multipliers, config.seed)
     with float64(task.float64):
-        server, memory_of = _restored(found, task, method, setting)
-        return measure_round(task, method, server, memory_of, found.round, setting, clients, orders, progress)
+        server, memory_of = _restored(newest, task, method, setting)
+        return measure_round(task, method, server, memory_of, newest.round, setting, clients, orders, progress)
 
 
 class Finding(NamedTuple):
-    """What was measured, and what it means."""
+    """The numbers and their interpretation."""
 
     diagnosis: Diagnosis
     verdict: Verdict
@@ -70,16 +70,16 @@ def diagnose(
     clients: int = CLIENTS,
     orders: int = ORDERS,
 ) -> Finding:
-    """Check a run for client-drift bias: what moves the server at the run's last model, and what to do about it.
+    """Check a run for client-drift bias: which terms move the server at its last model, and what to do.
 
     Args:
         run: the run folder.
-        task, method: those of the run, where its folder cannot rebuild them because they were written in Python.
-        clients: how many to look at, at least.
+        task, method: those of the run, if they cannot be rebuilt from its folder because they were written in Python.
+        clients: how many to sample, at least.
         orders: batch orders to average over.
 
     Returns:
-        The numbers (`.diagnosis`) and what they mean (`.verdict.sentence`, `.verdict.cure`).
+        The numbers (`.diagnosis`) and their interpretation (`.verdict.sentence`, `.verdict.cure`).
 
     >>> import tempfile, fedtrue as ft
     >>> folder = tempfile.mkdtemp() + "/run"
@@ -93,7 +93,7 @@ def diagnose(
 
 
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
-    """The run's settings; parts that were written in Python are not read if they are given."""
+    """The settings of the run; if `task` and `method` are given, those in the file are not read."""
     table = read(path / CONFIG, "a run folder")
     if task is None or method is None:
         if table.get("from_python"):
@@ -103,8 +103,8 @@ def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
     return RunConfig(str(table["task"]), **{name: table[name] for name in names if name in table})
 
 
-def _restored(found: checkpoint.Checkpoint, task: Task, method: Method, setting: Setting) -> tuple[Any, Any]:
-    """The server at the checkpoint, and the memory of any client there."""
+def _restored(saved: checkpoint.Checkpoint, task: Task, method: Method, setting: Setting) -> tuple[Any, Any]:
+    """The server in the checkpoint, and a function client → its memory."""
     simulation = Simulation(
         task,
         method,
@@ -115,13 +115,13 @@ def _restored(found: checkpoint.Checkpoint, task: Task, method: Method, setting:
         data_on_device=False,
     )
     start = simulation.start()
-    checkpoint.check_clients(found, len(task.train))
-    state = checkpoint.restored(found, simulation.on_host(start, found.clients))
-    place = {int(client): row for row, client in enumerate(found.clients)}
+    checkpoint.check_clients(saved, len(task.train))
+    state = checkpoint.restored(saved, simulation.on_host(start, saved.clients))
+    row_of = {int(client): row for row, client in enumerate(saved.clients)}
 
     def memory_of(client: int) -> Any:
-        if client in place:
-            rows = jax.tree.map(lambda leaf: leaf[place[client]], state.memory)
+        if client in row_of:
+            rows = jax.tree.map(lambda leaf: leaf[row_of[client]], state.memory)
         else:
             rows = jax.tree.map(lambda leaf: leaf[0], simulation.on_host(start, np.array([client])).memory)
         return rows[0]

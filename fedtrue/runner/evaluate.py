@@ -1,4 +1,4 @@
-"""Evaluating weights on a task's held-out data, outside a run."""
+"""Evaluation of given weights, outside a run."""
 
 from collections.abc import Mapping
 
@@ -18,18 +18,18 @@ def evaluate(
     """The task's metrics at given weights.
 
     Args:
-        task: whose metrics.
+        task: defines the metrics and the held-out data.
         params: the weights, e.g. `result.params` or `ft.load_run(DIR).params`.
         data: name → data; without it, the task's validation and test data.
-        limit: examples of each split that are evaluated; without it, the task's limit.
+        limit: how many examples of each split to evaluate; without it, the task's limit.
 
     Returns:
         Name → evaluation: `.metrics` has the means over all examples, `.per_client` one mean per client.
 
     >>> import fedtrue as ft
     >>> task = ft.tasks.quadratic()
-    >>> found = ft.evaluate(task, task.minimiser, {"train": task.train})
-    >>> sorted(found["train"].metrics)
+    >>> evaluations = ft.evaluate(task, task.minimiser, {"train": task.train})
+    >>> sorted(evaluations["train"].metrics)
     ['loss']
     """
     held_out = {"validation": task.validation, "test": task.test}
@@ -38,5 +38,5 @@ def evaluate(
         raise ValueError(f"task {task.name!r} has no held-out data: give some, e.g. data={{'train': task.train}}")
     with float64(task.float64):
         evaluator, weights = Evaluator(task), jax.tree.map(jnp.asarray, params)
-        most = limit if limit is not None else task.evaluation_limit
-        return {name: evaluator(weights, split, most) for name, split in splits.items()}
+        examples = limit if limit is not None else task.evaluation_limit
+        return {name: evaluator(weights, split, examples) for name, split in splits.items()}

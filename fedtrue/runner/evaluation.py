@@ -1,7 +1,7 @@
 """Evaluation by streaming: metric sums over batches, so memory does not grow with the test set.
 
-Metrics are taken example by example (vectorised) and summed twice: over all, and per client, since an average hides who
-is left behind.
+Metrics are computed per example (vectorised) and summed twice, over all examples and per client: an average hides the
+clients for which the model is poor.
 """
 
 import operator
@@ -18,45 +18,45 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.tasks.task import Task, check_metrics, check_positive
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
-WORST = 0.1  # the worst tenth of the clients
+LOWEST_SHARE = 0.1  # of the clients: the lowest tenth
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over all examples, and over each client's own."""
+    """Means over all examples, and over the examples of each client."""
 
     metrics: dict[str, float]
-    per_client: dict[str, np.ndarray]  # name → one mean per client reached, NaN where nothing counts
+    per_client: dict[str, np.ndarray]  # name → one mean per evaluated client, NaN if no example counts
 
     def quantiles(self, name: str) -> dict[str, float]:
-        """How a metric spreads over the clients: quantiles, and the mean of the lowest tenth."""
+        """The distribution of a metric over the clients: quantiles, and the mean of the lowest tenth."""
         values = np.sort(self.per_client[name][np.isfinite(self.per_client[name])])
         if not len(values):
             return {}
-        lowest = values[: max(1, int(WORST * len(values)))].mean()
+        lowest = values[: max(1, int(LOWEST_SHARE * len(values)))].mean()
         named = dict(zip(("p10", "median", "p90"), np.quantile(values, [0.1, 0.5, 0.9]).tolist()))
         return {"lowest_tenth": float(lowest), **named}
 
 
 def means(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """{name: (total, count)} → {name: mean}; nothing counted gives NaN."""
+    """{name: (total, count)} → {name: mean}; NaN if the count is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return {name: np.divide(*(np.asarray(part, np.float64) for part in pair)) for name, pair in sums.items()}
 
 
 class Evaluator:
-    """`evaluator(params, data)`, compiled once; with `cells`, many models at once: the first axis of their params."""
+    """`evaluator(params, data)`, compiled once; with `cells`, the first axis of `params` counts models."""
 
     def __init__(self, task: Task, cells: bool = False):
-        check_metrics(task)  # before a run has cost anything
+        check_metrics(task)  # fails before any training
         self.task, self.cells = task, cells
         sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
         self._example_sums = jax.jit(sums)
 
     def _sums_of_examples(self, params: Any, batch: Any, key: Any) -> Any:
         def of_one(example: Any) -> Any:
-            alone = jax.tree.map(lambda leaf: leaf[None], example)
-            return self.task.metrics(params, {**alone, "key": key})
+            batch_of_one = jax.tree.map(lambda leaf: leaf[None], example)
+            return self.task.metrics(params, {**batch_of_one, "key": key})
 
         return jax.vmap(of_one)(batch)
 
@@ -65,12 +65,12 @@ class Evaluator:
         return self.of_cells(params, data, limit)[0]
 
     def of_splits(self, params: Any) -> list[dict[str, Evaluation]]:
-        """For each model, the splits that the task holds out."""
+        """One entry per model: its evaluations on the task's held-out splits."""
         held_out = {"validation": self.task.validation, "test": self.task.test}
         splits = {name: data for name, data in held_out.items() if data is not None}
-        found = [self.of_cells(params, data, self.task.evaluation_limit) for data in splits.values()]
+        evaluations = [self.of_cells(params, data, self.task.evaluation_limit) for data in splits.values()]
         models = len(jax.tree.leaves(params)[0]) if self.cells else 1
-        return [dict(zip(splits, (of_split[model] for of_split in found))) for model in range(models)]
+        return [dict(zip(splits, (per_model[model] for per_model in evaluations))) for model in range(models)]
 
     def of_cells(self, params: Any, data: ClientData, limit: int | None = None) -> list[Evaluation]:
         """One evaluation per model; the data is read once for all of them."""
@@ -90,23 +90,23 @@ class Evaluator:
 
 
 def _evaluation(totals: Any) -> Evaluation:
-    """From (total, count) of every metric, one entry a client."""
+    """From (total, count) of every metric, one entry per client."""
     overall = means(jax.tree.map(np.sum, totals))
     return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
 
 
 def sums_of_clients(client: np.ndarray, values: np.ndarray) -> tuple[int, np.ndarray]:
-    """The first of the ascending `client` numbers, and (models, examples) summed to (models, clients from it on).
+    """The first entry of the ascending `client`, and (models, examples) summed to (models, clients from that one on).
 
-    As long as the batch's own range of clients: an array of all clients per batch would make the time of an evaluation
-    clients × batches.
+    The result covers only the clients of the batch: with an array of all clients per batch, the time of an evaluation
+    would be proportional to clients × batches.
     """
     first = int(client[0])
     return first, np.stack([np.bincount(client - first, of_model) for of_model in values])
 
 
 def _ends(data: ClientData, limit: int | None) -> np.ndarray:
-    """Where each client's examples end, up to `limit`; every client has an example, so it reaches `limit` clients."""
+    """Where each client's examples end, up to `limit` examples. Every client has one, so `limit` clients are enough."""
     if limit is None:
         return np.cumsum(data.sizes)
     check_positive(evaluation_limit=limit)
@@ -115,7 +115,7 @@ def _ends(data: ClientData, limit: int | None) -> np.ndarray:
 
 
 def _chunks(data: ClientData, ends: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows of the columns, the client of each, and which are real: the last chunk is filled up with its first row."""
+    """Row numbers, the client of each, and which are real: the last chunk is padded with its first row."""
     examples = int(ends[-1])
     begins = np.concatenate([[0], ends[:-1]])
     for first in range(0, examples, size):

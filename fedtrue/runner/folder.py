@@ -1,8 +1,8 @@
 """A run folder: created once with its settings, then written by one process at a time.
 
-config.toml         every setting, and how the run was started     summary.json        when it has ended
+config.toml         every setting, and how the run was started     summary.json        once it has ended
 metrics.jsonl       one line per round                             model.safetensors   its final weights
-checkpoints/        the last two                                   tensorboard/        if asked for
+checkpoints/        the last two                                   tensorboard/        with --tensorboard
 """
 
 import errno
@@ -30,8 +30,8 @@ from fedtrue.runner.toml import read, to_toml
 from fedtrue.tasks.metric import Metric
 from fedtrue.version import __version__
 
-FROM_PYTHON = {"from_python": True}  # settings that no TOML file can hold
-MAY_CHANGE = ("rounds", "lanes", "label", "reference", "checkpoint_every", "tensorboard")  # when a run goes on
+FROM_PYTHON = {"from_python": True}  # marks settings that cannot be rebuilt from TOML
+CHANGEABLE_ON_RESUME = ("rounds", "lanes", "label", "reference", "checkpoint_every", "tensorboard")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
@@ -43,37 +43,37 @@ def make(
     metric_kinds: Mapping[str, Metric] = MappingProxyType({}),
     data: str | None = None,
 ) -> None:
-    """Creates a run folder; one that already holds a run is refused.
+    """Creates a run folder; a folder that already contains a run is refused.
 
-    `metric_kinds`: as the task declares them; `data`: the fingerprint of the train data.
+    `metric_kinds`: as the task declares them; `data`: the fingerprint of the training data.
     """
     check_new(path)
     path.mkdir(parents=True, exist_ok=True)
     _write_config(path, settings, {**origin(), "data": data, "metrics": as_table(metric_kinds)})
 
 
-def _write_config(path: Path, settings: Mapping[str, Any], where_from: Mapping[str, Any]) -> None:
-    write_atomically(path / CONFIG, to_toml({**settings, "origin": where_from}).encode(errors="replace"))
+def _write_config(path: Path, settings: Mapping[str, Any], run_origin: Mapping[str, Any]) -> None:
+    write_atomically(path / CONFIG, to_toml({**settings, "origin": run_origin}).encode(errors="replace"))
 
 
 def check_same(path: Path, settings: Mapping[str, Any], data: str) -> None:
-    """Refuses to go on with a run under other settings or on other data; its rounds may grow, and are then recorded."""
+    """Refuses to resume a run with other settings or data; a new number of rounds is allowed, and recorded."""
     recorded = read(path / CONFIG, "a run folder")
-    where_from = recorded.pop("origin", {})
-    wanted = tomllib.loads(to_toml(settings))
-    differ = [
-        f"{key} was {_shown(recorded.get(key))}, is {_shown(wanted.get(key))}"
-        for key in dict.fromkeys([*recorded, *wanted])
-        if key not in MAY_CHANGE and recorded.get(key) != wanted.get(key)
+    run_origin = recorded.pop("origin", {})
+    requested = tomllib.loads(to_toml(settings))
+    differences = [
+        f"{key} was {_shown(recorded.get(key))}, is {_shown(requested.get(key))}"
+        for key in dict.fromkeys([*recorded, *requested])
+        if key not in CHANGEABLE_ON_RESUME and recorded.get(key) != requested.get(key)
     ]
-    if wanted["rounds"] < recorded.get("rounds", 0):
-        differ.append(f"rounds was {recorded['rounds']}, is {wanted['rounds']}")
-    if where_from.get("data") not in (None, data):
-        differ.append("the train data is not the same")
-    if differ:
-        raise ValueError(f"{path} holds another run ({'; '.join(differ)}): give another out, or the settings it has")
-    if recorded.get("rounds") != wanted.get("rounds"):
-        _write_config(path, {**recorded, "rounds": wanted["rounds"]}, where_from)
+    if requested["rounds"] < recorded.get("rounds", 0):
+        differences.append(f"rounds was {recorded['rounds']}, is {requested['rounds']}")
+    if run_origin.get("data") not in (None, data):
+        differences.append("the train data is not the same")
+    if differences:
+        raise ValueError(f"{path} holds another run ({'; '.join(differences)}): give another out, or its settings")
+    if recorded.get("rounds") != requested.get("rounds"):
+        _write_config(path, {**recorded, "rounds": requested["rounds"]}, run_origin)
 
 
 def _shown(value: Any) -> str:
@@ -82,16 +82,16 @@ def _shown(value: Any) -> str:
 
 
 def check_new(path: Path) -> None:
-    """Refuses a folder that already holds a run."""
+    """Refuses a folder that already contains a run."""
     if is_run_folder(path):
-        raise ValueError(f"{path} holds a run already: go on with {how_to_resume(path)}, or give another --out")
+        raise ValueError(f"{path} already contains a run: resume it with {how_to_resume(path)}, or give another --out")
 
 
 class RunLock:
-    """Only this process may write the run folder, until the block ends or the process dies in any way.
+    """Only this process can write to the run folder, until the `with` block or the process ends.
 
-    The operating system holds the lock, so the file `.lock` that stays behind locks nothing. The number of the process
-    has a file of its own: on Windows a locked file cannot be read.
+    The operating system holds the lock, so a `.lock` file that remains afterwards does not lock the folder. The process
+    id is in a separate file because a locked file cannot be read on Windows.
     """
 
     def __init__(self, path: Path):
@@ -107,7 +107,7 @@ class RunLock:
         except OSError as error:
             _raise_with_cure_if_disk_is_full(error, self.path)
             raise
-        with suppress(OSError):  # only the message above needs it
+        with suppress(OSError):  # the file serves only the message above
             (self.path / LOCK_HOLDER).write_text(str(os.getpid()))
         return self
 
@@ -119,20 +119,20 @@ class RunLock:
 
     def _holder(self) -> str:
         with suppress(OSError):
-            if number := (self.path / LOCK_HOLDER).read_text():
-                return f"process {number}"
+            if process_id := (self.path / LOCK_HOLDER).read_text():
+                return f"process {process_id}"
         return "another process"
 
 
 def _raise_with_cure_if_disk_is_full(error: BaseException | None, path: Path) -> None:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
-        failed = f"{os.strerror(error.errno)}, writing {error.filename or path}"
-        resume = f", then go on with {how_to_resume(path)}" if is_run_folder(path) else ""
-        raise OSError(f"{failed}: make room{resume}") from error
+        failure = f"{os.strerror(error.errno)}, writing {error.filename or path}"
+        resume = f", then resume with {how_to_resume(path)}" if is_run_folder(path) else ""
+        raise OSError(f"{failure}: free some disk space{resume}") from error
 
 
 def how_to_resume(path: Path) -> str:
-    """The command that goes on with a run or a sweep; Python, where only a program can build its parts."""
+    """The command that resumes a run or a sweep; a Python call if the run cannot be rebuilt from its config."""
     if is_run_folder(path) and read(path / CONFIG, "a run folder").get("from_python"):
         return "ft.train(…, resume=True)"
     return f"`fedtrue resume {path}`"
@@ -152,7 +152,7 @@ def origin() -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: installed for name in PACKAGES if (installed := _version(name))},
     }
 
 
@@ -170,7 +170,7 @@ def _command() -> str:
 
 
 def _commit() -> str:
-    """The commit of the checkout that fedtrue runs from, with a + if files were changed; empty if it was installed."""
+    """The commit of the checkout that fedtrue runs from, with a + for uncommitted changes; empty if installed."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=True)

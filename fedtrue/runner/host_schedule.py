@@ -1,4 +1,4 @@
-"""Where dispatches end: at the last round, and wherever the host has something to do."""
+"""Which rounds end a dispatch: the last one, and those after which the host evaluates or saves."""
 
 import re
 import time
@@ -9,13 +9,13 @@ CHECKPOINT_EVERY = "60s"
 
 
 class HostSchedule:
-    """Evaluation every so many rounds and after the last; checkpoints every so many rounds or, as "60s", seconds."""
+    """Evaluation every `evaluate_every` rounds and after the last; checkpoints every N rounds or, as "60s", seconds."""
 
     def __init__(self, rounds: int, evaluate_every: int | None = None, checkpoint_every: int | str = CHECKPOINT_EVERY):
         self.rounds = check_int("rounds", rounds)
         self.evaluate_every = check_int("evaluate_every", evaluate_every, low=1) if evaluate_every is not None else None
         self.checkpoint_every, self.checkpoint_seconds = _rounds_or_seconds(checkpoint_every)
-        self._saved = time.monotonic()
+        self._last_checkpoint = time.monotonic()
 
     def next(self, done: int) -> int:
         """The round before which a dispatch that starts after `done` rounds must end."""
@@ -26,10 +26,13 @@ class HostSchedule:
         return done == self.rounds or bool(self.evaluate_every and done % self.evaluate_every == 0)
 
     def checkpoint_due(self, done: int) -> bool:
-        """Asking counts as saving."""
-        late = self.checkpoint_seconds is not None and time.monotonic() - self._saved >= self.checkpoint_seconds
-        due = late or done == self.rounds or bool(self.checkpoint_every and done % self.checkpoint_every == 0)
-        self._saved = time.monotonic() if due else self._saved
+        """Whether to save now. If True, the seconds until the next checkpoint count from this call."""
+        overdue = (
+            self.checkpoint_seconds is not None and time.monotonic() - self._last_checkpoint >= self.checkpoint_seconds
+        )
+        due = overdue or done == self.rounds or bool(self.checkpoint_every and done % self.checkpoint_every == 0)
+        if due:
+            self._last_checkpoint = time.monotonic()
         return due
 
 

@@ -1,4 +1,4 @@
-"""What one run leaves behind: its lines and, with a folder, its files."""
+"""The records of one run: its lines and, with a folder, its files."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,27 +22,27 @@ from fedtrue.runner.summary import flat, summarise
 from fedtrue.runner.tensorboard import Events
 from fedtrue.tasks.metric import Metric
 
-PATIENCE = 10  # consecutive rounds in which no client is left, before a run is given up
+PATIENCE = 10  # consecutive rounds without a finite client update, after which a run counts as diverged
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What training leaves behind."""
+    """The result of training."""
 
     params: Any  # NumPy arrays
-    history: dict[str, np.ndarray]  # one entry a round
+    history: dict[str, np.ndarray]  # one entry per round
     evaluations: list[dict[str, Any]]  # {"round", "metrics": {split: {name: mean}}, "clients": {split: {name: spread}}}
-    summary: dict[str, Any]  # as summary.json
+    summary: dict[str, Any]  # as in summary.json
 
     def __repr__(self) -> str:
-        """What was reached; the weights would fill the screen."""
+        """Status, rounds and final metrics, without the weights."""
         finals = {key: value for key, value in flat(self.summary).items() if key.startswith("final.")}
         numbers = "".join(f", {key}={value:.6g}" for key, value in finals.items())
         return f"Result({self.summary['status']} after {self.summary['rounds']} rounds{numbers})"
 
 
 class Journal:
-    """One run's records; without a folder they are kept in memory only."""
+    """The records of one run; without a folder they exist in memory only."""
 
     def __init__(
         self,
@@ -56,38 +56,39 @@ class Journal:
         self._metric_kinds = metric_kinds
         self._message = message
         self._tensorboard = tensorboard
-        self.done = 0  # rounds trained; a run that was given up has fewer lines
-        self._seen = np.zeros(clients, bool)
+        self.done = 0  # rounds trained; a diverged run has fewer lines
+        self._taken_part = np.zeros(clients, bool)
         self._appender: records.Appender | None = None
         self._events: Events | None = None
 
-    def restored(self, found: Checkpoint, like: State) -> State:
-        """The run's state there; `like` has its shapes."""
-        return checkpoint.restored(found, like)
+    def restored(self, saved: Checkpoint, like: State) -> State:
+        """The run's state in a checkpoint; `like` has the same shapes."""
+        return checkpoint.restored(saved, like)
 
-    def open(self, found: Checkpoint | None) -> None:
-        """From here on lines are written; those beyond the checkpoint will come again, and are cut off."""
+    def open(self, saved: Checkpoint | None) -> None:
+        """Opens the files. Lines after the checkpoint are removed, as their rounds are trained again."""
         if self.folder is None:
             return
-        if found:
-            self.done, self._seen[found.clients] = found.round, True
+        if saved:
+            self.done, self._taken_part[saved.clients] = saved.round, True
         self._appender = records.Appender(self.folder / METRICS, self.done)
         self.lines = self._appender.lines
         self._events = Events(self.folder / "tensorboard", self.done) if self._tensorboard else None
 
     def record(self, info: RoundInfo, seconds: float, evaluated: Mapping[str, Evaluation]) -> Sequence[Line]:
-        """The rounds of one dispatch, and what the model was worth after the last of them; nothing once given up."""
+        """Records the rounds of one dispatch, and the evaluation after the last of them; nothing once diverged."""
         self.done += len(info.clients)
-        self._seen[info.cohort[info.cohort >= 0]] = True
-        if self.given_up:
+        self._taken_part[info.cohort[info.cohort >= 0]] = True
+        if self.diverged:
             return []
         lines = lines_of(info, len(self.lines), seconds, self._message)
         if evaluated:
-            lines[-1]["evaluation"] = {split: found.metrics for split, found in evaluated.items()}
+            lines[-1]["evaluation"] = {split: evaluation.metrics for split, evaluation in evaluated.items()}
             lines[-1]["spread"] = {
-                split: {name: found.quantiles(name) for name in found.metrics} for split, found in evaluated.items()
+                split: {name: evaluation.quantiles(name) for name in evaluation.metrics}
+                for split, evaluation in evaluated.items()
             }
-        lines = _until_given_up(lines, self.skipped)
+        lines = _until_diverged(lines, self.skipped)
         if self._appender:
             self._appender.append(lines)
         else:
@@ -98,28 +99,28 @@ class Journal:
 
     @property
     def seen(self) -> np.ndarray:
-        """Who has taken part, so whose memory has changed."""
-        return np.flatnonzero(self._seen)
+        """The clients that have taken part: only their memory has changed."""
+        return np.flatnonzero(self._taken_part)
 
     @property
     def skipped(self) -> int:
-        """How many rounds in a row, up to now, had no client left."""
-        return _skipped(self.lines)
+        """How many of the last rounds, in a row, had no client with a finite update."""
+        return _skipped_at_end(self.lines)
 
     @property
-    def given_up(self) -> bool:
+    def diverged(self) -> bool:
         return self.skipped >= PATIENCE
 
     def save(self, state: State) -> None:
-        """A checkpoint, if there is a folder for it; of the clients' memory `state` has the rows of the `seen`."""
+        """Writes a checkpoint, if there is a folder; the memory in `state` has one row per client in `seen`."""
         if self.folder and self._appender:
             self._appender.sync()
             checkpoint.save(self.folder / "checkpoints", self.done, state, self.seen)
 
     def close(self, state: State) -> Result:
-        """The run has ended: its summary and its final weights."""
+        """Ends the run: writes and returns its summary and final weights."""
         params = jax.tree.map(np.asarray, state.server.params)
-        summary = summarise(self.lines, "diverged" if self.given_up else "finished", self._metric_kinds)
+        summary = summarise(self.lines, "diverged" if self.diverged else "finished", self._metric_kinds)
         if self.folder and self._appender:
             self._appender.close()
             write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(params)))
@@ -129,34 +130,34 @@ class Journal:
         return Result(params, records.columns(self.lines), _evaluations(self.lines), summary)
 
 
-def newest_checkpoints(journals: Sequence[Journal], say: Callable[[str], None]) -> list[Checkpoint]:
-    """Where these runs can go on together: one each, of the same round, with the lines up to it; [] at the start."""
+def newest_checkpoints(journals: Sequence[Journal], log: Callable[[str], None]) -> list[Checkpoint]:
+    """From which these runs can resume together: one per run, of the same round and with lines up to it; [] if none."""
     folders = [journal.folder for journal in journals if journal.folder]
-    recorded = [_recorded(folder / METRICS) for folder in folders]
-    return checkpoint.newest_of_all([folder / "checkpoints" for folder in folders], say, min(recorded, default=0))
+    recorded = [_recorded_rounds(folder / METRICS) for folder in folders]
+    return checkpoint.newest_of_all([folder / "checkpoints" for folder in folders], log, min(recorded, default=0))
 
 
-def _recorded(path: Path) -> float:
-    """How many rounds the lines account for: for all to come, if they say that the run was given up."""
+def _recorded_rounds(path: Path) -> float:
+    """How many rounds the lines account for; all future ones, if the run has diverged."""
     lines = records.read_lines(path)
-    return math.inf if _skipped(lines) >= PATIENCE else len(lines)
+    return math.inf if _skipped_at_end(lines) >= PATIENCE else len(lines)
 
 
-def _skipped(lines: Sequence[Line]) -> int:
+def _skipped_at_end(lines: Sequence[Line]) -> int:
     return next((i for i, line in enumerate(reversed(lines)) if line["clients"]), len(lines))
 
 
-def _until_given_up(lines: list[Line], skipped: int) -> list[Line]:
-    """Up to the round that exhausts the patience, so that the records do not depend on where dispatches end."""
-    for place, line in enumerate(lines, 1):
+def _until_diverged(lines: list[Line], skipped: int) -> list[Line]:
+    """The lines up to the round that makes the run diverged, so that records do not depend on where dispatches end."""
+    for count, line in enumerate(lines, 1):
         skipped = 0 if line["clients"] else skipped + 1
         if skipped == PATIENCE:
-            return lines[:place]
+            return lines[:count]
     return lines
 
 
 def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes) -> list[Line]:
-    """One line per round; a round's seconds are its part of the dispatch's."""
+    """One line per round; the seconds of a dispatch are divided equally among its rounds."""
     rounds = len(info.cohort)
     columns = {
         "round": np.arange(first, first + rounds),

@@ -1,4 +1,4 @@
-"""Reading a run folder or an archived run back into Python."""
+"""Loads a run folder or an archived run into Python."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,12 @@ class LoadedRun:
     """A run as it was recorded."""
 
     path: Path
-    config: dict[str, Any]  # every setting, as config.toml has it
+    config: dict[str, Any]  # every setting, as in config.toml
     origin: dict[str, Any]  # version, commit, devices, command
     metrics: dict[str, np.ndarray]  # one entry per round
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
-    summary: dict[str, Any] | None  # None: the run has not ended
-    params: Params | None  # the final weights; None: it has not ended, or is archived
+    summary: dict[str, Any] | None  # None if the run has not ended
+    params: Params | None  # the final weights; None if the run has not ended or is archived
 
     def __repr__(self) -> str:
         rounds = len(self.metrics.get("round", ()))
@@ -29,14 +29,14 @@ class LoadedRun:
 
 
 def load_run(path: str | Path) -> LoadedRun:
-    """A run's settings, records and weights.
+    """Load a run's settings, records and weights.
 
     Args:
         path: a run folder, or one run of an archive (`NAME.runs.xz/RUN`).
 
     Returns:
-        The config, metrics as arrays, evaluations, summary and, of a run folder that has ended, the final weights: a
-        nested dict of arrays, or one array where the model is one.
+        The config, metrics as arrays, evaluations, summary and, for a run folder whose run has ended, the final
+        weights: a nested dict of arrays, or one array if the model is a single array.
 
     >>> import tempfile, fedtrue as ft
     >>> folder = tempfile.mkdtemp() + "/run"
@@ -52,14 +52,14 @@ def load_run(path: str | Path) -> LoadedRun:
 
 
 def nested(arrays: dict[str, np.ndarray]) -> Params:
-    """{"a/b": array} as {"a": {"b": array}}; a single array is called `params`."""
+    """{"a/b": array} as {"a": {"b": array}}; a single array has the name `params`."""
     if set(arrays) == {"params"}:
         return arrays["params"]
     tree: dict[str, Any] = {}
     for path, array in arrays.items():
         *folders, name = path.split("/")
-        place = tree
+        branch = tree
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[name] = array
+            branch = branch.setdefault(folder, {})
+        branch[name] = array
     return tree

@@ -1,4 +1,4 @@
-"""Packing: run folders as archives small enough for a repository, without weights, checkpoints and cohorts."""
+"""Packs run folders into archives small enough for a repository, without weights, checkpoints and cohorts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from fedtrue.runner import archive
 from fedtrue.runner.archive import Archive, ArchivedRun
 from fedtrue.runner.records import SWEEP, Line, Run, as_json, find_runs, is_archived, read_run, run_lines, sweep_text
 
-LEFT_OUT = ("cohort", "spread", "idle_steps", "steps")
-EVALUATED, TRAINED = 6, 4  # digits of an evaluation's numbers, and of a round's own, which are noise beyond
+OMITTED_KEYS = ("cohort", "spread", "idle_steps", "steps")
+EVALUATION_DIGITS, TRAINING_DIGITS = 6, 4  # significant digits; further digits of training metrics are noise
 COMMITTED, UNCOMMITTED, UNKNOWN = "committed", "uncommitted", "unknown"
 
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive that was written."""
+    """A written archive."""
 
     file: Path
     runs: int
-    not_committed: int  # of these runs: trained from uncommitted or unknown code
+    not_committed: int  # how many of these runs were trained from uncommitted or unknown code
     bytes: int
 
 
@@ -42,7 +42,7 @@ def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False) -> l
 
 
 def tree_of(origin: Mapping[str, Any]) -> str:
-    """Whether the code that trained a run was committed, by its origin's commit."""
+    """Whether the code that trained a run was committed, according to the commit in its origin."""
     commit = origin.get("commit")
     if not commit:
         return UNKNOWN
@@ -51,15 +51,15 @@ def tree_of(origin: Mapping[str, Any]) -> str:
 
 def _targets(runs: Sequence[Path], out: Path) -> dict[Path, list[Path]]:
     """The archives to write, each with its runs."""
-    named: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     for run in runs:
-        named.setdefault(_archive_name(run), []).append(run)
+        by_name.setdefault(_archive_name(run), []).append(run)
     if out.is_dir() or not (out.exists() or out.suffix == ".xz"):
-        return {out / (name + archive.SUFFIX): members for name, members in named.items()}
+        return {out / (name + archive.SUFFIX): members for name, members in by_name.items()}
     if not out.name.endswith(archive.SUFFIX):
         raise ValueError(f"{out} is not the name of an archive: give a folder, or a file NAME{archive.SUFFIX}")
-    if len(named) > 1:
-        raise ValueError(f"{out} takes the runs of one sweep, these are of {', '.join(sorted(named))}: give a folder")
+    if len(by_name) > 1:
+        raise ValueError(f"{out} takes the runs of one sweep, these are of {', '.join(sorted(by_name))}: give a folder")
     return {out: list(runs)}
 
 
@@ -78,15 +78,15 @@ def _check_ended(runs: Sequence[Run]) -> None:
 
 
 def _check_committed(runs: Sequence[Run]) -> None:
-    """A result can be repeated only if its code can be checked out again."""
-    found = [run for run in runs if tree_of(run.origin) != COMMITTED]
-    if not found:
+    """A result can be reproduced only if its code can be checked out again."""
+    not_committed = [run for run in runs if tree_of(run.origin) != COMMITTED]
+    if not not_committed:
         return
-    commit = found[0].origin.get("commit")
+    commit = not_committed[0].origin.get("commit")
     why = f"a tree with uncommitted changes (commit {commit[:7]}+)" if commit else "an unknown commit"
-    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    others = f" (and {len(not_committed) - 1} more)" if len(not_committed) > 1 else ""
     raise ValueError(
-        f"{found[0].path}{others} was trained from {why}: "
+        f"{not_committed[0].path}{others} was trained from {why}: "
         "train it again from a clean checkout, or mark it with --allow-uncommitted"
     )
 
@@ -99,12 +99,12 @@ def _archive_of(runs: Sequence[Run]) -> Archive:
         if sweep_text(run.path) != sweep:
             raise ValueError(
                 f"{runs[0].path} and {run.path} are cells of two different sweeps called {name}: "
-                "pack each of them into a folder of its own"
+                "pack them into different folders"
             )
-        small = _packed_run(run)
-        if small.name in packed:
-            raise ValueError(f"two runs are called {name}/{small.name}, one of them is {run.path}: give one of them")
-        packed[small.name] = small
+        archived = _packed_run(run)
+        if archived.name in packed:
+            raise ValueError(f"two runs are called {name}/{archived.name}, one of them is {run.path}: give only one")
+        packed[archived.name] = archived
     return Archive(sweep, packed)
 
 
@@ -115,7 +115,7 @@ def _packed_run(run: Run) -> ArchivedRun:
 
 
 def _check_loses_nothing(target: Path, made: Archive) -> None:
-    """An archive is replaced by one that holds its runs, never by one that lacks some."""
+    """An existing archive may only be replaced by one that contains all its runs."""
     lost = [name for name in archive.read(target).runs if name not in made.runs] if target.exists() else []
     if lost:
         counted = "1 run that is" if len(lost) == 1 else f"{len(lost)} runs that are"
@@ -134,8 +134,8 @@ def _write(target: Path, made: Archive) -> Packed:
 
 
 def _short(line: Line) -> Line:
-    kept = {name: value for name, value in line.items() if name not in LEFT_OUT}
-    return {name: _rounded(value, EVALUATED if name == "evaluation" else TRAINED) for name, value in kept.items()}
+    digits = lambda name: EVALUATION_DIGITS if name == "evaluation" else TRAINING_DIGITS
+    return {name: _rounded(value, digits(name)) for name, value in line.items() if name not in OMITTED_KEYS}
 
 
 def _rounded(value: Any, digits: int) -> Any:

@@ -4,7 +4,7 @@
      "idle_steps": 0, "bytes_up": 65561840, "bytes_down": 32780920, "seconds": 0.1}
 
 The line of a round after which the model was evaluated also has `evaluation` {split: {metric: mean}} and `spread`
-{split: {metric: how it spreads over the clients}}. A number that is not finite is written as null.
+{split: {metric: its distribution over the clients}}. A number that is not finite is written as null.
 """
 
 import json
@@ -30,7 +30,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
-LAST = 100  # rounds the paper's numbers are averaged over
+LAST = 100  # rounds that the paper averages over
 ADDED_UP = ("steps", "idle_steps", "dropped", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
 
@@ -47,14 +47,14 @@ class Run:
     origin: dict[str, Any]  # version, commit, devices, command …
     rounds: dict[str, np.ndarray]  # one entry per round
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
-    summary: dict[str, Any] | None  # None: it has not ended
+    summary: dict[str, Any] | None  # None if the run has not ended
     config_text: str  # config.toml as written
     config_file: Path  # the file that holds it: config.toml, or the archive
-    from_sweep: bool  # one of a sweep's cells
+    from_sweep: bool  # whether it is a cell of a sweep
 
 
 class Appender:
-    """`metrics.jsonl`, open for more; lines of `rounds` rounds are kept, what is beyond them is cut off."""
+    """`metrics.jsonl`, open for appending; the lines of the first `rounds` rounds are kept, later ones are removed."""
 
     def __init__(self, path: Path, rounds: int):
         lines = [line for line in read_lines(path) if line["round"] < rounds]
@@ -65,11 +65,11 @@ class Appender:
         self._file = path.open("ab", buffering=0)
 
     def append(self, lines: Sequence[Line]) -> None:
-        """All of them in one write, so that a crash tears at most the last; on a full disk none of them."""
-        size, rest = os.fstat(self._file.fileno()).st_size, "".join(map(as_json, lines)).encode()
+        """In one write, so that a crash damages at most the last line; on a full disk no line is appended."""
+        size, remaining = os.fstat(self._file.fileno()).st_size, "".join(map(as_json, lines)).encode()
         try:
-            while rest:  # a disk that is filling up takes a part and says nothing
-                rest = rest[self._file.write(rest) :]
+            while remaining:  # on a disk that is almost full, `write` writes a part and raises no error
+                remaining = remaining[self._file.write(remaining) :]
         except OSError as error:
             with suppress(OSError):
                 self._file.truncate(size)
@@ -78,7 +78,7 @@ class Appender:
         self.lines += lines
 
     def sync(self) -> None:
-        """Waits until the lines are on the disk: a checkpoint without its lines is of no use."""
+        """Waits until the lines are on the disk: a checkpoint without its lines cannot be used."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def as_json(table: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinities as None, which JSON can say."""
+    """NaN and infinities as None, as JSON does not have them."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -100,14 +100,14 @@ def _finite(value: Any) -> Any:
 
 
 def _with_nan(value: Any) -> Any:
-    """The way back: in memory what is not finite is NaN."""
+    """The inverse of `_finite`, up to infinities: None becomes NaN."""
     if isinstance(value, dict):
         return {key: _with_nan(entry) for key, entry in value.items()}
     return math.nan if value is None else value
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a `metrics.jsonl`; a torn last one is left out."""
+    """The lines of a `metrics.jsonl`; an incomplete last line is left out."""
     return list(_parsed(path.read_bytes().splitlines(), path)) if path.exists() else []
 
 
@@ -125,12 +125,12 @@ def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """The runs at `paths`, in order, each once: its folder, or ARCHIVE/NAME for a run in an archive.
 
-    A path is one of these, an archive, or a folder that holds run folders or archives at any depth.
+    A path is one of these, an archive, or a folder that contains run folders or archives at any depth.
     """
-    found: dict[Path, None] = {}
+    runs: dict[Path, None] = {}
     for path in paths:
-        found.update(dict.fromkeys(_runs_at(path)))
-    return list(found)
+        runs.update(dict.fromkeys(_runs_at(path)))
+    return list(runs)
 
 
 def _runs_at(path: Path) -> list[Path]:
@@ -139,28 +139,28 @@ def _runs_at(path: Path) -> list[Path]:
     if path.is_file() or (path.name.endswith(archive.SUFFIX) and not path.is_dir()):
         return [path / name for name in archive.read(path).runs]
     if is_archived(path):
-        archived_run(path)  # refuses a name that the archive does not hold
+        archived_run(path)  # refuses a name that is not in the archive
         return [path]
     return _runs_below(path)
 
 
 def _runs_below(folder: Path) -> list[Path]:
     """Sorted as if every archive were the folder that it was packed from."""
-    found = [config.parent for config in folder.glob(f"**/{CONFIG}")]
-    found += [file for file in folder.glob(f"**/*{archive.SUFFIX}") if file.is_file()]
-    if not found:
+    members = [config.parent for config in folder.glob(f"**/{CONFIG}")]
+    members += [file for file in folder.glob(f"**/*{archive.SUFFIX}") if file.is_file()]
+    if not members:
         raise ValueError(f"{folder} is not a run folder and holds none: fedtrue run TASK --out {folder} makes one")
-    in_order = sorted(found, key=lambda path: path.with_name(path.name.removesuffix(archive.SUFFIX)))
+    in_order = sorted(members, key=lambda path: path.with_name(path.name.removesuffix(archive.SUFFIX)))
     return [run for path in in_order for run in _runs_at(path)]
 
 
 def is_archived(run: Path) -> bool:
-    """Whether `run` is ARCHIVE/NAME, not a folder."""
+    """Whether `run` is ARCHIVE/NAME and not a folder."""
     return run.parent.is_file()
 
 
 def archived_run(run: Path) -> archive.ArchivedRun:
-    """What an archive holds of the run ARCHIVE/NAME."""
+    """The run ARCHIVE/NAME, from its archive."""
     runs = archive.read(run.parent).runs
     if run.name not in runs:
         raise ValueError(f"{run.parent} holds no run {run.name!r}{suggestion(run.name, runs)}")
@@ -194,7 +194,7 @@ def read_run(path: Path) -> Run:
 
 
 def _read_config(run: Path) -> tuple[dict[str, Any], str]:
-    """The settings, and their text as written."""
+    """The settings, as a table and as the text of the file."""
     if not is_archived(run):
         return toml.read(run / CONFIG, "a run folder"), (run / CONFIG).read_text()
     text = archived_run(run).config
@@ -223,17 +223,17 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
-    """One array per entry, one row per round. Evaluations are left out: not every round has one."""
+    """One array per key, one row per round. Evaluations are left out, as not every round has one."""
     names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
     return {name: np.asarray([line[name] for line in lines]) for name in names}
 
 
 def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """split → metric → (rounds, values)."""
-    found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for line in lines:
         for split, metrics in line.get("evaluation", {}).items():
             for name, value in metrics.items():
-                found.setdefault(split, {}).setdefault(name, []).append((line["round"], value))
+                series.setdefault(split, {}).setdefault(name, []).append((line["round"], value))
     as_arrays = lambda pairs: (np.asarray([r for r, _ in pairs]), np.asarray([value for _, value in pairs]))
-    return {split: {name: as_arrays(pairs) for name, pairs in metrics.items()} for split, metrics in found.items()}
+    return {split: {name: as_arrays(pairs) for name, pairs in metrics.items()} for split, metrics in series.items()}

@@ -1,4 +1,4 @@
-"""What a run leaves open, and how it is filled in: by the task, its recommendations, or the device."""
+"""Fills in the settings that a run does not specify: from the task, its recommendations, or the device."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +13,8 @@ from fedtrue.tasks.task import Rates, Task
 
 
 def resolved(config: RunConfig, task: Task) -> RunConfig:
-    """Every choice left open, spelled out: what a run folder keeps."""
-    left: dict[str, Any] = {
+    """The config with every setting filled in, as a run folder stores it."""
+    defaults: dict[str, Any] = {
         "rounds": task.rounds,
         "cohort": task.cohort,
         "local_epochs": task.local_epochs,
@@ -22,12 +22,12 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "evaluation_limit": task.evaluation_limit,
         "precision": None if task.float64 else default_precision(),
     }
-    filled = {name: value for name, value in left.items() if getattr(config, name) is None}
+    filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
     return replace(config, method=from_spec(method_spec(config, task)).spec, **filled)
 
 
 def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:
-    """The method's spec, learning rates left out taken from the task's recommendations."""
+    """The spec of the method; learning rates that are not set are those the task recommends."""
     check_names(config)
     takes = option_table(look_up("method", METHODS, config.method_name))
     options = {key: value for key, value in part_options(config.method).items() if value is not None}
@@ -45,14 +45,14 @@ def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:
 
 
 def _table(spec: Any) -> dict[str, Any]:
-    """A part's spec as a table."""
+    """The spec of a part as a table."""
     return {"name": spec} if isinstance(spec, str) else dict(spec)
 
 
 def _recommended(
     task: Task, takes: Mapping[str, Any], options: Mapping[str, Any], named: Mapping[str, Any]
 ) -> Rates | None:
-    """What someone found best for this combination of server, client and correction."""
+    """The best known learning rates for this combination of server, client and correction."""
     if not {"client", "server", "correction"} <= set(takes):
         return None
     correction = part_name(options.get("correction", takes["correction"].default))
@@ -60,15 +60,15 @@ def _recommended(
 
 
 def _with_rates(kind: str, spec: dict[str, Any], best: Rates | None) -> dict[str, Any]:
-    """The part with the recommended learning rate, and ε of the server, where none is given."""
+    """The part with the recommended learning rate (and ε of the server), if none is given."""
     factory = look_up(kind, FACTORIES[kind], spec["name"])
-    found: dict[str, Any] = {}
+    recommended: dict[str, Any] = {}
     if best is not None:
-        found = {"learning_rate": best.client} if kind == "client" else {"learning_rate": best.server}
+        recommended = {"learning_rate": best.client} if kind == "client" else {"learning_rate": best.server}
         if kind == "server" and best.server_epsilon is not None:
-            found["epsilon"] = best.server_epsilon
+            recommended["epsilon"] = best.server_epsilon
     takes = option_table(factory)
-    filled = {**{key: value for key, value in found.items() if key in takes}, **spec}
+    filled = {**{key: value for key, value in recommended.items() if key in takes}, **spec}
     if "learning_rate" not in filled and takes["learning_rate"].default is takes["learning_rate"].empty:
         raise ValueError(f"{kind} {spec['name']!r} has no recommended rate here: give one, e.g. --{kind}-rate 0.1")
     return filled

@@ -1,4 +1,4 @@
-"""The round loop, on one screen."""
+"""The round loop."""
 
 import time
 import warnings
@@ -15,9 +15,9 @@ from fedtrue.runner.journal import Journal, Result, newest_checkpoints
 from fedtrue.runner.records import Line
 from fedtrue.runner.stop import Stop, Stopped
 
-SECONDS_PER_DISPATCH = 2.0  # long enough to hide the host, short enough for a live progress bar
+SECONDS_PER_DISPATCH = 2.0  # long enough to hide the host's overhead, short enough for a live progress bar
 
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]  # called with one line for the user
 
 
 def run_rounds(
@@ -26,21 +26,30 @@ def run_rounds(
     schedule: HostSchedule,
     stop: Stop,
     after: Callable[[int], None],
-    say: Say,
+    log: LogLine,
 ) -> list[Result]:
-    """Every cell of the simulation (one, without a grid), from where its journal stands to the last round."""
+    """Trains every cell of the simulation (one, without a grid), from the last checkpoint to the last round.
+
+    Args:
+        simulation: trains the rounds.
+        journals: the records of the cells, one per cell.
+        schedule: when to evaluate and to save.
+        stop: whether a signal has arrived.
+        after: called after every dispatch with the number of rounds done.
+        log: called with lines for the user.
+    """
     evaluator = Evaluator(simulation.task, cells=simulation.grid is not None)
-    state, dispatch = _begin(simulation, journals, say), 1
-    while (done := state.round) < schedule.rounds and not all(journal.given_up for journal in journals):
+    state, dispatch = _begin(simulation, journals, log), 1
+    while (done := state.round) < schedule.rounds and not all(journal.diverged for journal in journals):
         began = time.perf_counter()
         count = min(dispatch, schedule.next(done) - done, simulation.rounds_per_dispatch)
         state, info = simulation.run(state, count)
         done, seconds = state.round, time.perf_counter() - began
         dispatch = _next_dispatch(count, seconds)
-        due = schedule.evaluation_due(done)
-        evaluations = evaluator.of_splits(state.server.params) if due else [{}] * len(journals)
+        evaluate = schedule.evaluation_due(done)
+        evaluations = evaluator.of_splits(state.server.params) if evaluate else [{}] * len(journals)
         for journal, cell, evaluation in zip(journals, simulation.each_cell(info), evaluations):
-            _warn_of_skipped(journal.record(cell, seconds / len(journals), evaluation))
+            _warn_about_skipped_rounds(journal.record(cell, seconds / len(journals), evaluation))
         after(done)
         if schedule.checkpoint_due(done) or stop.signal:
             to_save = simulation.on_host(state, journals[0].seen)
@@ -52,34 +61,34 @@ def run_rounds(
     return [journal.close(cell) for journal, cell in zip(journals, ended)]
 
 
-def _begin(simulation: Simulation, journals: Sequence[Journal], say: Say) -> SimulationState:
-    """The state that the journals have reached; all of them the same round."""
-    found, start = newest_checkpoints(journals, say), simulation.start()
-    if not found:
+def _begin(simulation: Simulation, journals: Sequence[Journal], log: LogLine) -> SimulationState:
+    """The state to start from, at a round that all journals have reached."""
+    saved, start = newest_checkpoints(journals, log), simulation.start()
+    if not saved:
         for journal in journals:
             journal.open(None)
         return start
-    for entry in found:
+    for entry in saved:
         checkpoint.check_clients(entry, len(simulation.task.train))
-    clients = found[0].clients
-    cells = zip(journals, found, simulation.each_cell(simulation.on_host(start, clients)))
+    clients = saved[0].clients
+    cells = zip(journals, saved, simulation.each_cell(simulation.on_host(start, clients)))
     states = [journal.restored(entry, cell) for journal, entry, cell in cells]
-    for journal, entry in zip(journals, found):  # nothing is cut off before it is known that all fits
+    for journal, entry in zip(journals, saved):  # only now: opening removes lines, and all checkpoints are valid
         journal.open(entry)
-    return simulation.resumed(start, states, clients, found[0].round)
+    return simulation.resumed(start, states, clients, saved[0].round)
 
 
 def _next_dispatch(rounds: int, seconds: float) -> int:
-    """As many rounds as fit the wanted time, at most eight times as many: the first dispatch also compiled."""
+    """As many rounds as fit into the target time, at most eight times as many; the first dispatch compiles too."""
     return int(np.clip(rounds * SECONDS_PER_DISPATCH / max(seconds, 1e-6), 1, min(8 * rounds, ROUNDS_PER_DISPATCH)))
 
 
-def _warn_of_skipped(lines: Sequence[Line]) -> None:
-    """Of rounds in which no client was left."""
-    empty = [line["round"] for line in lines if not line["clients"]]
-    if empty:
+def _warn_about_skipped_rounds(lines: Sequence[Line]) -> None:
+    """Rounds in which no client had a finite update."""
+    skipped = [line["round"] for line in lines if not line["clients"]]
+    if skipped:
         warnings.warn(
-            f"round {empty[0]}: every client's update was not finite, the round is skipped"
-            f" ({len(empty)} such rounds of the last {len(lines)}); try a smaller client learning rate",
+            f"round {skipped[0]}: every client's update was not finite, the round is skipped"
+            f" ({len(skipped)} such rounds of the last {len(lines)}); try a smaller client learning rate",
             stacklevel=3,
         )

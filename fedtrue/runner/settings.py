@@ -1,4 +1,4 @@
-"""What settings a run has: the same fields are the TOML's keys and the command line's flags.
+"""The settings of a run. The same fields are keys of TOML files and flags of the command line.
 
 task = "shakespeare"            fedtrue run shakespeare --rounds 200 --client adagrad --client-rate 0.3
 rounds = 200                        --set client.epsilon=1e-5 --set task_options.validation=0.1
@@ -7,8 +7,8 @@ method = "fedopt"
 name = "adagrad"
 learning_rate = 0.3
 
-The options of the method stand beside the run's own settings. `resolve.py` fills in what is left open, `build.py`
-builds task and method.
+The options of the method are on the same level as the settings of the run. `resolve.py` fills in settings that are not
+given, `build.py` builds task and method.
 """
 
 import tomllib
@@ -27,18 +27,21 @@ from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
 from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
 from fedtrue.tasks.registry import TASKS
 
-RATES = {"client_rate": "client", "server_rate": "server"}  # short for the learning rate of a part, where there is one
+RATES = {
+    "client_rate": "client",
+    "server_rate": "server",
+}  # short for a part's learning rate, if it has one
 DEFAULT_METHOD = "fedopt"
 
 
 def setting(default: Any, help: str, metavar: str) -> Any:
-    """A field of RunConfig: its default, its help text and what it takes."""
+    """A field of RunConfig: its default, help text and metavar."""
     return field(default=default, metadata={"help": help, "metavar": metavar})
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a run depends on."""
+    """All settings of a run."""
 
     task: str
     task_options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class RunConfig:
     rounds: int | None = setting(None, "rounds of training (default: the task's)", "INT")
     cohort: int | None = setting(None, "clients per round (default: the task's)", "INT")
     local_epochs: int | list[int] | None = setting(
-        None, "passes over its data per client, or FEWEST,MOST: each client its own (default: the task's)", "INT|LIST"
+        None, "passes over its data per client, or FEWEST,MOST: drawn per client (default: the task's)", "INT|LIST"
     )
     local_steps: int | list[int] | None = setting(None, "instead of epochs: one number, or one per client", "INT|LIST")
     rate_multipliers: list[float] | None = setting(None, "factors on the client learning rate, one per client", "LIST")
@@ -55,7 +58,7 @@ class RunConfig:
     precision: str | None = setting(
         None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"
     )
-    lanes: int | None = setting(None, "clients trained side by side per device (default: chosen)", "INT")
+    lanes: int | None = setting(None, "clients trained in parallel per device (default: chosen)", "INT")
     evaluate_every: int | None = setting(None, "rounds between evaluations (default: only at the end)", "INT")
     evaluation_limit: int | None = setting(
         None, "examples of each held-out split that are evaluated (default: the task's)", "INT"
@@ -70,7 +73,7 @@ class RunConfig:
         return part_name(self.method)
 
     def name(self) -> str:
-        """In a few words."""
+        """A short name for tables: the label, else the method or its main parts."""
         if self.label:
             return self.label
         options = part_options(self.method)
@@ -79,7 +82,7 @@ class RunConfig:
         return self.method_name
 
     def settings(self) -> dict[str, Any]:
-        """As a TOML file has them; `from_table` is the way back."""
+        """The settings as the table of a TOML file; `from_table` is the inverse."""
         table = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         method = {"method": self.method_name, **part_options(self.method)}
         return {
@@ -108,19 +111,19 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
 
 
 def run_settings() -> dict[str, Any]:
-    """The fields that are settings of the run itself, by name."""
+    """The fields that are settings of the run, not of its task or method; by name."""
     return {entry.name: entry for entry in fields(RunConfig) if entry.default is not MISSING}
 
 
 def method_settings() -> list[str]:
-    """Every option that some method takes."""
+    """Every option of any method."""
     return list(
         dict.fromkeys([*METHOD_FLAGS, *(name for factory in METHODS.values() for name in option_table(factory))])
     )
 
 
 def check_names(config: RunConfig) -> None:
-    """Wrong names and options are refused before any data is opened."""
+    """Refuses wrong names and options, before any data is opened."""
     look_up("task", TASKS, config.task)
     if config.precision is not None:
         look_up("precision", PRECISIONS, config.precision)
@@ -146,7 +149,8 @@ def from_table(table: Mapping[str, Any], where: str) -> RunConfig:
     settings = {key: value for key, value in table.items() if key not in ("task", "origin")}
     if settings.get("from_python"):
         raise ValueError(
-            f"{where} was written by a Python program, with parts that no file can name: run that program again"
+            f"{where} was written by a Python program and cannot be rebuilt, as some of its parts have no name: "
+            "run that program again"
         )
     if "task" not in table:
         raise ValueError(f'{where} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
@@ -157,12 +161,12 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
     """`config` with some settings replaced; unknown keys are refused with the nearest valid one."""
     for key, value in values.items():
         if key == "method":
-            config = replace(config, method={**config.method, "name": _checked(where, key, value, str)})
+            config = replace(config, method={**config.method, "name": _check_type(where, key, value, str)})
         elif key == "task_options":
             config = replace(config, task_options={**config.task_options, **value})
         elif key in run_settings():
             hint = get_type_hints(RunConfig)[key]
-            config = replace(config, **{key: _checked(where, key, value, hint)})
+            config = replace(config, **{key: _check_type(where, key, value, hint)})
         elif key in method_settings():
             config = replace(config, method=_change_option(config.method, key, value))
         else:
@@ -179,46 +183,46 @@ def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
     return change(config, {first: {rest: value} if rest else value}, where)
 
 
-def _checked(where: str, key: str, value: Any, hint: Any) -> Any:
-    """The value, if it is of the field's type."""
+def _check_type(where: str, key: str, value: Any, hint: Any) -> Any:
+    """The value, if it has the type of the field."""
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
-        raise ValueError(f"{where}: {key} takes {_named_type(hint)}, not {value!r}") from None
+        raise ValueError(f"{where}: {key} takes {_type_name(hint)}, not {value!r}") from None
 
 
-def _named_type(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     """'int or list[int]'."""
     named = hint.__name__ if isinstance(hint, type) else str(hint)
     return " or ".join(part.strip() for part in named.split("|") if part.strip() != "None")
 
 
 def _change_option(method: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """The method with one option replaced; a rate and the learning rate of its part replace each other."""
+    """The method with one option replaced. `client_rate` and the client's `learning_rate` replace each other."""
     changed = dict(method)
     part = RATES.get(key)
     if part and isinstance(changed.get(part), Mapping):
         changed[part] = {name: entry for name, entry in changed[part].items() if name != "learning_rate"}
-    for rate, of in RATES.items():
-        if key == of and isinstance(value, Mapping) and "learning_rate" in value:
+    for rate, owner in RATES.items():
+        if key == owner and isinstance(value, Mapping) and "learning_rate" in value:
             changed.pop(rate, None)
     changed[key] = change_part(changed.get(key), value) if key in FACTORIES else value
     return changed
 
 
 def change_part(old: Any, new: Any) -> Any:
-    """A name replaces the part (its options belong to the old one); a table changes name or options."""
+    """A new name replaces the part with its options; a table changes its name or some options."""
     if new is None:
         return None
     options = dict(old) if isinstance(old, Mapping) else {"name": old} if old else {}
     table = {"name": new} if isinstance(new, str) else new
-    kept = options if table.get("name", options.get("name")) == options.get("name") else {}
-    changed = {**kept, **table}
+    same_part = table.get("name", options.get("name")) == options.get("name")
+    changed = {**(options if same_part else {}), **table}
     return changed["name"] if set(changed) == {"name"} else changed
 
 
 def parse_value(text: str) -> Any:
-    """A flag's text as TOML would read it: numbers, lists, true; a bare `2,30` is a list, all else a string."""
+    """The value of a flag, parsed as TOML: numbers, lists, true; `2,30` is a list, anything else a string."""
     for attempt in (text, f"[{text}]" if "," in text else None):
         try:
             return tomllib.loads(f"value = {attempt}")["value"]

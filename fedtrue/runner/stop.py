@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two dispatches, with everything saved; a second Ctrl-C ends it at once."""
+"""Ctrl-C and SIGTERM end a run after the current dispatch, with a checkpoint; a second Ctrl-C ends it immediately."""
 
 import signal
 from pathlib import Path
@@ -11,16 +11,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """A run was asked to stop, and did."""
+    """A run was stopped by a signal."""
 
     def __init__(self, signal_number: int, done: int | None, out: Path | None):
-        kept = f"go on with {how_to_resume(out)}" if out else "nothing was kept, as no --out was given"
+        what_next = f"resume with {how_to_resume(out)}" if out else "nothing was saved, as no --out was given"
         after = "" if done is None else f" after round {done}"
-        super().__init__(f"stopped{after}: {kept}")
+        super().__init__(f"stopped{after}: {what_next}")
         self.signal_number, self.done = signal_number, done
 
     def in_folder(self, out: Path) -> "Stopped":
-        """The same, of a sweep whose cell this was."""
+        """The same for the sweep in `out`, of which the stopped run is a cell."""
         return Stopped(self.signal_number, self.done, out)
 
     @property
@@ -29,19 +29,19 @@ class Stopped(Exception):
 
 
 class Stop:
-    """`with Stop() as stop: … stop.signal` is 0 until someone asks."""
+    """`with Stop() as stop:` catches the signals; `stop.signal` is 0 until one arrives."""
 
     signal = 0
 
     def __enter__(self) -> "Stop":
-        self._before = {number: signal.signal(number, self._asked) for number in SIGNALS}
+        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
     def __exit__(self, *exception: Any) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.signal == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number

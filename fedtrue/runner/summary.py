@@ -1,10 +1,10 @@
-"""A run's records in a few numbers: `summary.json`, and the summary of Python's `Result`.
+"""The summary of a run: `summary.json`, and `Result.summary` in Python.
 
-Of every metric there are three statistics, and each has one name wherever it is shown:
+Every metric has three statistics, with the same names everywhere:
 
     final       its value after the last round
-    mean_last   the mean of its evaluations in the last 100 rounds, by which the paper compares
-    best        its best value, and the round of it
+    mean_last   the mean of its evaluations in the last 100 rounds, which the paper compares
+    best        its best value, and its round
 """
 
 import math
@@ -33,11 +33,11 @@ STATISTICS = ("final", "mean_last", "best")
 
 
 class LastMean(NamedTuple):
-    """The mean of a run's last evaluations; on train data every round is one."""
+    """The mean of a run's last evaluations; on training data every round counts as one."""
 
     value: float
-    evaluations: int  # so many were averaged
-    rounds: int  # in the last so many rounds: 100, or all rounds of a shorter run
+    evaluations: int  # how many were averaged
+    rounds: int  # in how many last rounds: 100, or all rounds of a shorter run
 
 
 class Best(NamedTuple):
@@ -46,15 +46,15 @@ class Best(NamedTuple):
 
 
 def summarise(lines: Sequence[Line], status: str, declared: Mapping[str, Metric]) -> dict[str, Any]:
-    """The three statistics of every metric, by split, and totals.
+    """The three statistics of every metric, per split, and totals.
 
-    `declared`: how the task compares its metrics; `metrics` of the summary has it for every metric that was recorded.
+    `declared`: the task's declarations of its metrics; the summary's `metrics` has one entry per recorded metric.
     """
     rounds = columns(lines)
     trained = {name: (rounds["round"], values) for name, values in rounds.items() if name not in NOT_METRICS}
     splits = {"train": trained, **evaluations(lines)} if lines else {}
     kinds = {name: recorded_metric(name, declared) for metrics in splits.values() for name in metrics}
-    over = lambda reduce: {
+    per_metric = lambda reduce: {
         split: {name: reduce(name, *series) for name, series in metrics.items()} for split, metrics in splits.items()
     }
     totals = {name: rounds[name].sum().item() for name in ADDED_UP if name in rounds}
@@ -63,26 +63,26 @@ def summarise(lines: Sequence[Line], status: str, declared: Mapping[str, Metric]
         "status": status,
         "rounds": len(lines),
         "metrics": as_table(kinds),
-        "final": over(lambda name, r, values: float(values[-1])),
-        "mean_last": over(lambda name, r, values: mean_last(r, values, len(lines))._asdict()),
-        "best": over(lambda name, r, values: best(r, values, kinds[name].higher_is_better)._asdict()),
+        "final": per_metric(lambda name, r, values: float(values[-1])),
+        "mean_last": per_metric(lambda name, r, values: mean_last(r, values, len(lines))._asdict()),
+        "best": per_metric(lambda name, r, values: best(r, values, kinds[name].higher_is_better)._asdict()),
         "totals": {**totals, "skipped_rounds": skipped},
     }
 
 
 def as_table(kinds: Mapping[str, Metric]) -> dict[str, dict[str, bool]]:
-    """As files have it: {"accuracy": {"higher_is_better": true, "percent": true}}."""
+    """As written to files: {"accuracy": {"higher_is_better": true, "percent": true}}."""
     return {name: asdict(kind) for name, kind in kinds.items()}
 
 
 def declared_metrics(run: Run) -> dict[str, Metric]:
-    """What the run folder says of its metrics: its summary or, before the run has ended, the origin in its config."""
+    """The run's declared metrics: from its summary or, before the run has ended, from the origin in its config."""
     table = (run.summary or {}).get("metrics") or run.origin.get("metrics") or {}
     return {name: Metric(**kind) for name, kind in table.items()}
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:
-    """The summary of a run that has ended, else None; one without `mean_last`, as it once was, is made anew."""
+    """The summary of a run that has ended, else None; one of an older version, without `mean_last`, is recomputed."""
     summary = read_summary(path)
     if summary is None or "mean_last" in summary:
         return summary
@@ -90,7 +90,7 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
 
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """{"final": {"test": {"accuracy": 0.5}}} → {"final.test.accuracy": 0.5}: a table's columns have these names."""
+    """{"final": {"test": {"accuracy": 0.5}}} → {"final.test.accuracy": 0.5}: the names of table columns."""
     return {
         f"{statistic}.{split}.{name}": value
         for statistic in STATISTICS
@@ -101,12 +101,12 @@ def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def mean_last(rounds: np.ndarray, values: np.ndarray, done: int) -> LastMean:
     """The mean of the finite values in the last 100 of the `done` rounds: a skipped round has no loss."""
-    late = values[(rounds >= done - LAST) & np.isfinite(values)]
-    return LastMean(float(late.mean()) if len(late) else math.nan, len(late), min(done, LAST))
+    last_values = values[(rounds >= done - LAST) & np.isfinite(values)]
+    return LastMean(float(last_values.mean()) if len(last_values) else math.nan, len(last_values), min(done, LAST))
 
 
 def best(rounds: np.ndarray, values: np.ndarray, higher_is_better: bool) -> Best:
-    """The highest or the lowest finite value; the first of equals."""
+    """The highest or lowest finite value; the first one if several are equal."""
     sign = -1 if higher_is_better else 1
     place = int(np.argmin(np.where(np.isfinite(values), sign * values, math.inf)))
     return Best(float(values[place]), int(rounds[place]))

@@ -1,4 +1,4 @@
-"""The same lines as TensorBoard event files, for those who look at everything there."""
+"""Writes the lines of metrics.jsonl as TensorBoard event files too."""
 
 import time
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from fedtrue.runner.records import Line
 
 
 class Events:
-    """Scalars under `train/…`, `validation/…`, `test/…`, by round; events after `done` rounds are taken back.
+    """Scalars under `train/…`, `validation/…`, `test/…`, by round; earlier events after `done` rounds are discarded.
 
-    They are written at once and not, as SummaryWriter does it, by a thread: one that dies of a full disk says nothing,
-    and what still waits for it when the run is stopped is lost.
+    Unlike SummaryWriter, this writes without a thread: a thread does not report a full disk, and events in its queue
+    are lost when the run is stopped.
     """
 
     def __init__(self, folder: Path, done: int):
@@ -23,13 +23,13 @@ class Events:
             raise ValueError("--tensorboard needs a package: pip install 'fedtrue[tensorboard]'") from None
         self._event, self._summary = Event, Summary
         folder.mkdir(exist_ok=True)
-        # files are named by the second; one that begins at another round must not overwrite this one's
+        # file names contain the second; the suffix keeps files that begin at different rounds apart
         self._writer = EventsWriter(str(folder / "events"), f".{done}")
-        again = SessionLog(status=SessionLog.START)
-        self._writer.write_event(Event(wall_time=time.time(), step=done, session_log=again))
+        restart = SessionLog(status=SessionLog.START)
+        self._writer.write_event(Event(wall_time=time.time(), step=done, session_log=restart))
 
     def write(self, lines: Sequence[Line]) -> None:
-        """All numbers of these rounds."""
+        """Writes all numbers of these rounds."""
         for line in lines:
             values = [
                 self._summary.Value(tag=f"{split}/{name}", simple_value=value)

@@ -1,4 +1,4 @@
-"""Settings as TOML: `read` with errors that name the file, `to_toml` for settings as Python holds them."""
+"""Reads and writes TOML: `read` has errors that name the file, `to_toml` accepts None, tuples and NumPy numbers."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,23 +8,23 @@ from typing import Any
 import tomli_w
 
 
-def read(path: Path, wanted: str) -> dict[str, Any]:
-    """The table in the file; `wanted` says what to give instead of a file that does not exist."""
+def read(path: Path, expected: str) -> dict[str, Any]:
+    """The table in the file; `expected` names what the error for a missing file asks for."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{path} does not exist: give {wanted}") from None
+        raise ValueError(f"{path} does not exist: give {expected}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """A table of numbers, strings, lists and tables; None and empty tables are left out, as TOML has no None."""
+    """A table of numbers, strings, lists and tables as TOML; None, which TOML lacks, and empty tables are left out."""
     return tomli_w.dumps(_plain_table(table, ()))
 
 
 def _plain_table(table: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """Without None, without empty tables, every value of a type that TOML has."""
+    """The table without None and empty tables, with values of types that TOML has."""
     for key in table:
         if not isinstance(key, str):
             raise ValueError(f"{'.'.join((*keys, repr(key)))}: a key in TOML must be a string")
@@ -37,7 +37,7 @@ def _plain_value(value: Any, keys: tuple[str, ...]) -> Any:
         return _plain_table(value, keys)
     if isinstance(value, list | tuple):
         return [_plain_value(entry, keys) for entry in value]
-    if getattr(value, "ndim", None) == 0:  # a number of NumPy or JAX
+    if getattr(value, "ndim", None) == 0:  # a NumPy or JAX number
         value = value.item()
     if isinstance(value, int | float | str):
         return value

@@ -1,4 +1,4 @@
-"""Training from Python: `ft.train`, and the function behind it that the command line calls too."""
+"""Training from Python: `ft.train`, and `train_run`, which the command line calls too."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ from fedtrue.runner.evaluation import Progress
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import NOT_METRICS, Line
-from fedtrue.runner.rounds import Say, run_rounds
+from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop
 from fedtrue.spec import is_rebuildable, part_name, part_options, plain
@@ -39,21 +39,22 @@ def train(
     tensorboard: bool = False,
     progress: Progress | None = None,
 ) -> Result:
-    """Train `task` by `method`. The same seed gives the same weights, cohorts and batches, whatever the method.
+    """Train `task` by `method`. The same seed gives the same initial weights, cohorts and batches for every
+    method.
 
     Args:
         task: one of `ft.tasks`, or your own from `ft.tasks.from_arrays`.
         method: `ft.fedopt(…)`, or one of `ft.methods`.
-        rounds: how many.
+        rounds: how many rounds to train.
         cohort: clients per round; without it, the task's.
         local_steps: one number, or one per client; without it, the task's local epochs.
         rate_multipliers: γ_i, one per client: client i steps with γ_i η.
         seed: of weights, cohorts and batches.
-        lanes: clients trained side by side on a device; chosen without it.
-        evaluate_every: rounds between evaluations of the task's held-out data, which is evaluated at the end anyway.
+        lanes: clients trained in parallel per device; without it, chosen automatically.
+        evaluate_every: rounds between evaluations on held-out data; after the last round it is always evaluated.
         out: a folder for settings, records, checkpoints and the final weights.
-        resume: go on with the run in `out`, to the same end as if it had never stopped; with other settings than
-            those it was started with, it stops before anything is written.
+        resume: resume the run in `out`; the result is the same as without interruption. If the settings differ from
+            those of the run, a ValueError is raised before anything is written.
         checkpoint_every: rounds, or seconds as "60s".
         tensorboard: write event files into `out` too.
         progress: called as `progress(rounds done, rounds, metrics of the last cohort)`.
@@ -74,15 +75,15 @@ def train(
         "seed": seed,
         "lanes": lanes,
     }
-    kept = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
-    settings = python_settings(task, method, {"rounds": rounds, **arguments, **kept})
+    host_settings = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
+    settings = python_settings(task, method, {"rounds": rounds, **arguments, **host_settings})
     files = Files(Path(out), resume, settings, tensorboard) if out is not None else None
     schedule = HostSchedule(rounds, evaluate_every, checkpoint_every)
     return train_run(task, method, arguments, schedule, files, progress=progress)
 
 
 class Files(NamedTuple):
-    """Where a run is kept, and what its config.toml shall hold."""
+    """The folder of a run, and the settings for its config.toml."""
 
     path: Path
     resume: bool
@@ -99,9 +100,9 @@ def train_run(
     *,
     stop: Stop | None = None,
     progress: Progress | None = None,
-    say: Say = lambda line: None,
+    say: LogLine = lambda line: None,
 ) -> Result:
-    """One run. `say` is told, before anything is compiled, how many clients train side by side."""
+    """One run. `say` is called with lines for the user, first with the number of lanes, before compilation."""
     with float64(task.float64):
         simulation = Simulation(task, method, **arguments)
         path = files.path if files else None
@@ -109,8 +110,8 @@ def train_run(
             if files:
                 open_folder(files, task)
             say(f"lanes: {simulation.lanes}")
-            kept = files is not None and files.tensorboard
-            journal = Journal(path, len(task.train), message_bytes(task, method), kept, task.metric_kinds)
+            tensorboard = files is not None and files.tensorboard
+            journal = Journal(path, len(task.train), message_bytes(task, method), tensorboard, task.metric_kinds)
 
             def after(done: int) -> None:
                 if progress:
@@ -120,7 +121,7 @@ def train_run(
 
 
 def open_folder(files: Files, task: Task) -> None:
-    """A new run folder, or the one of the same run."""
+    """Creates the run folder, or checks that it contains the same run."""
     data = fingerprint(task.train)
     if files.resume and folder.is_run_folder(files.path):
         folder.check_same(files.path, files.settings, data)
@@ -128,8 +129,8 @@ def open_folder(files: Files, task: Task) -> None:
         folder.make(files.path, files.settings, task.metric_kinds, data)
 
 
-def python_settings(task: Task, method: Method, own: Mapping[str, Any]) -> dict[str, Any]:
-    """What config.toml holds of a run that Python started: all of it, even where no file could start it again."""
+def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings for config.toml of a run started from Python; marked if the run cannot be rebuilt from them."""
     spec = task.spec or {"name": task.name}
     options = part_options(spec)
     precision = options.pop("dtype", None) or (None if task.float64 else default_precision())
@@ -141,7 +142,7 @@ def python_settings(task: Task, method: Method, own: Mapping[str, Any]) -> dict[
         batch_size=task.batch_size,
         evaluation_limit=task.evaluation_limit,
         precision=precision,
-        **{key: plain(value) for key, value in own.items()},
+        **{key: plain(value) for key, value in arguments.items()},
     )
     settings = config.settings()
     settings["cohort"] = settings["cohort"] or task.cohort
@@ -150,5 +151,5 @@ def python_settings(task: Task, method: Method, own: Mapping[str, Any]) -> dict[
 
 
 def train_metrics(line: Line) -> dict[str, float]:
-    """What was measured on the cohort's own batches."""
+    """The metrics on the training batches of the cohort."""
     return {name: value for name, value in line.items() if name not in NOT_METRICS}

@@ -1,4 +1,7 @@
-"""Fixed points, inconsistency, contraction, bounds: the theory as numbers, from the algorithm's own functions."""
+"""The paper's theory as numbers: fixed points, inconsistency, contraction and bounds.
+
+Everything is computed by the same functions that train, in float64.
+"""
 
 from fedtrue.theory.bounds import (
     Recursion,

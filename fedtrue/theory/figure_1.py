@@ -1,7 +1,7 @@
-"""The paper's Figure 1 as numbers: the bias of client adaptivity, and what the corrections remove of it.
+"""The paper's Figure 1 as numbers: the bias of client adaptivity, and how much of it the corrections remove.
 
-Three clients, one of them far from the other two. With two clients of equal weight ∇F₁ = −∇F₂ at the minimum: both
-would have the same preconditioner there, and Adagrad with equal local steps would have no bias at all.
+Three clients, one of them far from the other two. Two clients of equal weight would have ∇F₁ = −∇F₂ at the minimum,
+hence the same preconditioner there, and Adagrad with equal local steps would have no bias.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fedtrue.theory.fixed_point import measured_fixed_point
 from fedtrue.theory.operator import pseudo_gradient, round_operator
 
 LOCAL_STEPS = 5
-SGD_RATE = 0.009  # close to the best FedAvg can do: the clients' largest curvature is 200, from 0.01 on it diverges
+SGD_RATE = 0.009  # close to the best for FedAvg: the largest curvature of a client is 200, so 0.01 and above diverges
 ADAGRAD_RATE = 0.3
 DECAY_ROUNDS, DECAY = (200, 400), 0.2
 ROUNDS = 600
@@ -48,7 +48,7 @@ METHODS = (
 
 
 def problem() -> Quadratic:
-    """Ill-conditioned (about 1 : 375) so that adaptivity pays, one client far from the other two."""
+    """Ill-conditioned (about 1 : 375) so that adaptivity helps; one client far from the other two."""
     return quadratic(
         hessians=[[0.4, 200.0], [0.3, 150.0], [0.5, 100.0]],
         minima=[[-2.0, -0.5], [-1.0, -1.0], [6.0, 2.0]],
@@ -57,7 +57,7 @@ def problem() -> Quadratic:
 
 
 def landscape() -> dict[str, Any]:
-    """Figure 1a, at the once-decayed learning rates: the fixed point of each method."""
+    """Figure 1a, with learning rates decayed once: the fixed point of each method."""
     task = problem()
     points = {
         name: measured_fixed_point(task, method, LOCAL_STEPS).params for name, method in _decayed_methods().items()

@@ -1,7 +1,8 @@
-"""Where a method ends up: Theorem 2's closed form on quadratics, and the measured fixed point of any method.
+"""Fixed points: Theorem 2's closed form on quadratics, and the measured fixed point of any method.
 
-K_i = (I − η_i P_i H_i)^τ_i,  η_i = γ_i η.  Uncorrected clients settle at Σ w_i (I − K_i)(x − x_i*) = 0; corrected ones
-(local or joint: what the server divides by moves no zero) at Σ w_i N_i⁻¹ (I − K_i)(x − x_i*) = 0, N_i = γ_i τ_i P_i.
+K_i = (I − η_i P_i H_i)^τ_i,  η_i = γ_i η.  The fixed point without correction solves Σ w_i (I − K_i)(x − x_i*) = 0;
+with correction it solves Σ w_i N_i⁻¹ (I − K_i)(x − x_i*) = 0, N_i = γ_i τ_i P_i. Local and joint correction have the
+same fixed point: the server's denominator does not move it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,25 +12,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from numpy.typing import ArrayLike
 
 from fedtrue.algorithm.method import Method
+from fedtrue.federation import Federation
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task
 from fedtrue.theory.operator import all_clients, expected, initial_params, one_round, sample_seeds
-from fedtrue.theory.root import flat, root_finder
+from fedtrue.theory.root import flatten, root_finder
+from fedtrue.types import Array, Params, PyTree
 
 
 def closed_form_fixed_point(
-    hessians: Any,
-    minima: Any,
-    preconditioners: Any,
+    hessians: ArrayLike,
+    minima: ArrayLike,
+    preconditioners: ArrayLike,
     learning_rate: float,
     local_steps: int | Sequence[int],
     rate_multipliers: Sequence[float] | None = None,
     weights: Sequence[float] | None = None,
     corrected: bool = False,
 ) -> np.ndarray:
-    """Theorem 2: x̃ = (Σ w_i (I − K_i))⁻¹ Σ w_i (I − K_i) x_i*, or its corrected twin."""
+    """Theorem 2: x̃ = (Σ w_i (I − K_i))⁻¹ Σ w_i (I − K_i) x_i*, or its counterpart with correction.
+
+    Args:
+        hessians: H_i, one per client; a vector is the diagonal of a matrix.
+        minima: x_i*, one per client.
+        preconditioners: P_i, one per client, as the Hessians.
+        learning_rate: η, of the clients.
+        local_steps: τ_i; one number, or one per client.
+        rate_multipliers: γ_i, one per client; without them, 1.
+        weights: w_i, one per client; without them, equal.
+        corrected: with the local or joint correction.
+
+    Returns:
+        The fixed point x̃.
+
+    >>> closed_form_fixed_point([[1.0], [1.0]], [[0.0], [4.0]], [[1.0], [1.0]], 0.5, local_steps=[1, 2])
+    array([2.4])
+    """
     h, p, x, tau, gamma, w = _problem(hessians, preconditioners, minima, local_steps, rate_multipliers, weights)
     one = np.eye(x.shape[1])
     pulls = [one - np.linalg.matrix_power(one - g * learning_rate * p @ h, t) for h, p, t, g in zip(h, p, tau, gamma)]
@@ -39,15 +60,33 @@ def closed_form_fixed_point(
 
 
 def closed_form_limit(
-    hessians: Any,
-    minima: Any,
-    preconditioners: Any,
+    hessians: ArrayLike,
+    minima: ArrayLike,
+    preconditioners: ArrayLike,
     local_steps: int | Sequence[int],
     rate_multipliers: Sequence[float] | None = None,
     weights: Sequence[float] | None = None,
     corrected: bool = False,
 ) -> np.ndarray:
-    """Theorem 2 as η → 0: (Σ w_i γ_i τ_i P_i H_i)⁻¹ Σ w_i γ_i τ_i P_i H_i x_i*; corrected, the minimiser itself."""
+    """Theorem 2 for η → 0: (Σ w_i γ_i τ_i P_i H_i)⁻¹ Σ w_i γ_i τ_i P_i H_i x_i*; with correction, the minimiser.
+
+    Args:
+        hessians: H_i, one per client; a vector is the diagonal of a matrix.
+        minima: x_i*, one per client.
+        preconditioners: P_i, one per client, as the Hessians.
+        local_steps: τ_i; one number, or one per client.
+        rate_multipliers: γ_i, one per client; without them, 1.
+        weights: w_i, one per client; without them, equal.
+        corrected: with the local or joint correction.
+
+    Returns:
+        The limit of the fixed point.
+
+    >>> closed_form_limit([[1.0], [1.0]], [[0.0], [4.0]], [[1.0], [1.0]], local_steps=[1, 3])
+    array([3.])
+    >>> closed_form_limit([[1.0], [1.0]], [[0.0], [4.0]], [[1.0], [1.0]], local_steps=[1, 3], corrected=True)
+    array([2.])
+    """
     h, p, x, tau, gamma, w = _problem(hessians, preconditioners, minima, local_steps, rate_multipliers, weights)
     pulls = h if corrected else (gamma * tau)[:, None, None] * (p @ h)
     return _balance(w, pulls, x)
@@ -59,11 +98,23 @@ def one_round_server_rate(
     rate_multipliers: Sequence[float] | None = None,
     weights: Sequence[float] | None = None,
 ) -> float:
-    """The server rate with which P_i = H_i⁻¹ needs one round from anywhere: α = 1 / Σ w_i (1 − (1−η_i)^τ_i).
+    """The server learning rate with which P_i = H_i⁻¹ converges in one round: α = 1 / Σ w_i (1 − (1−η_i)^τ_i).
 
-    K_i = (1−η_i)^τ_i I is then the same in every direction; with η = 1, or η < 1 and many steps, α is 1. What one round
-    reaches is x̃: a weighted mean of the clients' minima without correction. With equal τ and γ the joint correction
-    turns the same round into Newton's step on F, and it reaches the minimiser.
+    K_i = (1−η_i)^τ_i I is then the same in every direction; with η = 1, or η < 1 and many steps, α is 1. Without
+    correction the round ends at x̃, a weighted mean of the clients' minima. With equal τ and γ the joint correction
+    makes the round a Newton step on F, which ends at the minimiser.
+
+    Args:
+        learning_rate: η, of the clients.
+        local_steps: τ_i; one number, or one per client.
+        rate_multipliers: γ_i, one per client; without them, 1.
+        weights: w_i, one per client; without them, equal.
+
+    Returns:
+        α.
+
+    >>> one_round_server_rate(0.5, local_steps=1)
+    2.0
     """
     clients = max(np.size(local_steps), np.size(rate_multipliers if rate_multipliers is not None else 1.0))
     clients = max(clients, np.size(weights if weights is not None else 1.0))
@@ -75,9 +126,9 @@ def one_round_server_rate(
 class FixedPoint(NamedTuple):
     """Weights at which the expected pseudo-gradient is 0."""
 
-    params: Any
-    distance: float  # the solver's estimate of what is missing to the exact zero
-    standard_error: Any  # of `params`, by coordinate, from the samples; 0 when one sample says all
+    params: Params
+    distance: float  # the solver's estimate of the distance to the exact zero
+    standard_error: Params  # of `params`, per coordinate, from the samples; 0 with one sample
 
 
 def measured_fixed_point(
@@ -86,37 +137,61 @@ def measured_fixed_point(
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
     *,
-    start: Any = None,
+    start: Params | None = None,
     samples: int = 1,
     seed: int = 0,
     tolerance: float = 1e-10,
 ) -> FixedPoint:
-    """The fixed point of any restarting method with everyone taking part, whatever its server optimizer.
+    """The fixed point of any method whose clients keep no state, with full participation.
 
-    For noisy tasks the operator is the mean over `samples` seeds, the same at every x. ValueError if none is found.
+    It does not depend on the server optimizer.
+
+    Args:
+        task: whose clients train.
+        method: any method whose clients keep no state.
+        local_steps: one number, or one per client; without it, the task's local epochs.
+        rate_multipliers: γ_i, one per client: client i steps with γ_i η.
+        start: where the search begins; without it, the task's initial weights.
+        samples: for tasks with random gradients, how many seeds the pseudo-gradient is averaged over.
+        seed: of those samples.
+        tolerance: of the solution, relative to 1 + its norm.
+
+    Returns:
+        The weights, with estimates of their error.
+
+    Raises:
+        ValueError: if no fixed point is found.
+
+    >>> import fedtrue as ft
+    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
+    >>> method = ft.fedopt(ft.client.sgd(0.5), correction="none")
+    >>> round(float(measured_fixed_point(task, method, local_steps=[1, 2]).params[0]), 6)
+    2.4
     """
     with float64():
         clients = all_clients(task, method, local_steps, rate_multipliers)
-        x, back = flat(initial_params(task) if start is None else start)
+        x, unflatten = flatten(initial_params(task) if start is None else start)
 
-        def residual(x: Any, seed: Any) -> Any:
-            return flat_pseudo_gradient(task, method, clients, back)(x, seed)
+        def residual(x: Array, seed: Any) -> Array:
+            return flat_pseudo_gradient(task, method, clients, unflatten)(x, seed)
 
         root = root_finder(expected(residual, samples, seed), tolerance)(x)
         error = standard_error(residual, root.point, root.jacobian, samples, seed)
-        return FixedPoint(_numpy(back(root.point)), root.distance, _numpy(back(error)))
+        return FixedPoint(_numpy(unflatten(root.point)), root.distance, _numpy(unflatten(error)))
 
 
-def flat_pseudo_gradient(task: Task, method: Method, clients: Any, back: Callable[[Any], Any]) -> Callable[..., Any]:
+def flat_pseudo_gradient(
+    task: Task, method: Method, clients: Federation, unflatten: Callable[[Any], Params]
+) -> Callable[..., Array]:
     """`(x, seed)` → pseudo-gradient, both as vectors."""
     run = one_round(task, method, clients)
-    return lambda x, seed: ravel_pytree(run(method.init(back(x)), seed)[1])[0]
+    return lambda x, seed: ravel_pytree(run(method.init(unflatten(x)), seed)[1])[0]
 
 
 def standard_error(
-    residual: Callable[..., Any], x: np.ndarray, jacobian: np.ndarray, samples: int, seed: int
+    residual: Callable[..., Array], x: np.ndarray, jacobian: np.ndarray, samples: int, seed: int
 ) -> np.ndarray:
-    """Of the zero of a mean of `samples` functions: √diag(J⁻¹ C J⁻ᵀ / samples), C the covariance of their values."""
+    """Of the zero of a mean of `samples` functions: √diag(J⁻¹ C J⁻ᵀ / samples), C = cov of their values."""
     if samples == 1:
         return np.zeros_like(x)
     values = np.asarray(jax.jit(jax.vmap(residual, (None, 0)))(jnp.asarray(x), sample_seeds(samples, seed)))
@@ -124,12 +199,17 @@ def standard_error(
     return np.sqrt((moved**2).sum(axis=1) / (samples - 1) / samples)
 
 
-def _numpy(tree: Any) -> Any:
+def _numpy(tree: PyTree) -> PyTree:
     return jax.tree.map(np.asarray, tree)
 
 
 def _problem(
-    hessians: Any, preconditioners: Any, minima: Any, local_steps: Any, rate_multipliers: Any, weights: Any
+    hessians: ArrayLike,
+    preconditioners: ArrayLike,
+    minima: ArrayLike,
+    local_steps: ArrayLike,
+    rate_multipliers: ArrayLike | None,
+    weights: ArrayLike | None,
 ) -> tuple[np.ndarray, ...]:
     x = np.asarray(minima, np.float64)
     clients = len(x)
@@ -140,7 +220,7 @@ def _problem(
 
 
 def _matrices(maps: Any) -> np.ndarray:
-    """(clients, d, d), from diagonals or matrices."""
+    """Stacked (clients, d, d), from diagonals or matrices."""
     return np.stack([np.diag(m) if np.ndim(m) == 1 else np.asarray(m, np.float64) for m in maps])
 
 

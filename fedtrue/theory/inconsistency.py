@@ -1,8 +1,9 @@
-"""How far a method ends from the minimiser, and why: x̃ − x* = lasting + vanishing + noise.
+"""The distance of a method's fixed point from the minimiser, by cause: x̃ − x* = lasting + vanishing + noise.
 
-lasting     what is left as η → 0 without gradient noise: the bias that corrections remove
-vanishing   the rest at this η without noise: smaller rates buy it back
-noise       what gradient noise adds: P_k depends on the g_k it multiplies; neither rate nor correction removes it
+lasting     the limit for η → 0 without gradient noise: the bias that corrections remove
+vanishing   the rest at this η without noise: it vanishes with the learning rate
+noise       the effect of gradient noise: P_k depends on the g_k it multiplies; neither a smaller learning rate nor a
+            correction removes it
 """
 
 import dataclasses
@@ -24,14 +25,15 @@ from fedtrue.tasks.quadratic import Quadratic, quadratic
 from fedtrue.tasks.task import Task
 from fedtrue.theory.fixed_point import flat_pseudo_gradient, measured_fixed_point, standard_error
 from fedtrue.theory.operator import all_clients, expected, initial_params
-from fedtrue.theory.root import flat, root_finder
+from fedtrue.theory.root import flatten, root_finder
+from fedtrue.types import Array, Params
 
-LEVELS = 4  # rates η/8, η/16 … in the extrapolation to η → 0
+LEVELS = 4  # learning rates η/8, η/16 … in the extrapolation to η → 0
 FIRST_LEVEL = 1 / 8
 
 
 class Inconsistency(NamedTuple):
-    """x̃ − x* and its three parts, as vectors: they add up. Weights are flattened."""
+    """x̃ − x* as the sum of three vectors. Weights are flattened."""
 
     minimiser: np.ndarray
     fixed_point: np.ndarray
@@ -39,10 +41,10 @@ class Inconsistency(NamedTuple):
     vanishing: np.ndarray
     noise: np.ndarray
     noise_standard_error: np.ndarray
-    extrapolation_error: float  # of `lasting`: how much the last level of the extrapolation still changed it
+    extrapolation_error: float  # of `lasting`: how much the last level of the extrapolation changed it
 
     def norms(self) -> dict[str, float]:
-        """‖x̃ − x*‖ and the lengths of the parts (which need not add up: parts may cancel)."""
+        """‖x̃ − x*‖ and the norms of the three parts; these need not add up, as parts can cancel."""
         parts = {"lasting": self.lasting, "vanishing": self.vanishing, "noise": self.noise}
         total = {"total": self.fixed_point - self.minimiser}
         return {name: float(np.linalg.norm(part)) for name, part in {**total, **parts}.items()}
@@ -59,25 +61,43 @@ def inconsistency(
     seed: int = 0,
     tolerance: float = 1e-10,
 ) -> Inconsistency:
-    """The parts of ‖x̃ − x*‖ for `method_at(learning_rate)`; `method_at` is called with smaller rates too (traced ones).
+    """Split x̃ − x* into the bias that lasts, the part that vanishes with the learning rate, and the effect of noise.
 
-    `samples` above 1 measures the noise part; with 1 the task is taken without its noise.
+    Args:
+        task: whose clients train.
+        method_at: the method as a function of the client learning rate; it is also called with smaller, traced rates.
+        learning_rate: η, at which the fixed point is taken.
+        local_steps: one number, or one per client; without it, the task's local epochs.
+        rate_multipliers: γ_i, one per client: client i steps with γ_i η.
+        samples: above 1, seeds to measure the noise part with; with 1, gradient noise is left out.
+        seed: of those samples.
+        tolerance: of the fixed points, relative to 1 + their norm.
+
+    Returns:
+        The minimiser, the fixed point and the three parts.
+
+    >>> import fedtrue as ft
+    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
+    >>> method_at = lambda rate: ft.fedopt(ft.client.sgd(rate), correction="none")
+    >>> norms = inconsistency(task, method_at, 0.1, local_steps=[1, 3]).norms()
+    >>> round(norms["lasting"], 4), round(norms["noise"], 4)  # the limit is 3, the minimiser 2
+    (1.0, 0.0)
     """
     with float64():
-        quiet = without_noise(task)
-        x_star, back = flat(minimiser(task))
-        clients = all_clients(quiet, method_at(learning_rate), local_steps, rate_multipliers)
+        noiseless = without_noise(task)
+        x_star, unflatten = flatten(minimiser(task))
+        clients = all_clients(noiseless, method_at(learning_rate), local_steps, rate_multipliers)
 
-        def residual(x: Any, rate: Any) -> Any:
-            return flat_pseudo_gradient(quiet, method_at(rate), clients, back)(x, 0)
+        def residual(x: Array, rate: Array) -> Array:
+            return flat_pseudo_gradient(noiseless, method_at(rate), clients, unflatten)(x, 0)
 
         find = root_finder(residual, tolerance)
-        at_rate = find(flat(initial_params(task))[0], jnp.float64(learning_rate)).point
+        at_rate = find(flatten(initial_params(task))[0], jnp.float64(learning_rate)).point
         limit, extrapolation_error = _limit(find, at_rate, learning_rate)
         with_noise, error = at_rate, np.zeros_like(at_rate)
         if samples > 1:
             clients = all_clients(task, method_at(learning_rate), local_steps, rate_multipliers)
-            noisy = flat_pseudo_gradient(task, method_at(learning_rate), clients, back)
+            noisy = flat_pseudo_gradient(task, method_at(learning_rate), clients, unflatten)
             root = root_finder(expected(noisy, samples, seed), tolerance)(at_rate)
             with_noise, error = root.point, standard_error(noisy, root.point, root.jacobian, samples, seed)
     return Inconsistency(
@@ -92,7 +112,7 @@ def inconsistency(
 
 
 def _limit(find: Callable[..., Any], start: np.ndarray, learning_rate: float) -> tuple[np.ndarray, float]:
-    """x̃(η) for η → 0 by Richardson's extrapolation: the polynomial through decreasing rates, read at 0."""
+    """x̃(η) for η → 0 by Richardson extrapolation: the polynomial through decreasing rates, evaluated at 0."""
     rates = [learning_rate * FIRST_LEVEL * 0.5**level for level in range(LEVELS)]
     points = []
     for rate in rates:
@@ -111,8 +131,21 @@ def _polynomial_at_zero(nodes: Sequence[float], values: Sequence[np.ndarray]) ->
     return total
 
 
-def minimiser(task: Task) -> Any:
-    """x* of the task's weighted objective: in closed form, or where FedAvg with one full-batch step stands still."""
+def minimiser(task: Task) -> Params:
+    """The minimiser x* of the task's weighted objective.
+
+    For a quadratic it has a closed form; else it is the fixed point of FedAvg with one full-batch step.
+
+    Args:
+        task: with at most 2,000 weights, unless it is a quadratic.
+
+    Returns:
+        x*.
+
+    >>> import fedtrue as ft
+    >>> minimiser(ft.tasks.quadratic(hessians=[[1.0], [3.0]], minima=[[0.0], [4.0]]))
+    array([3.])
+    """
     if isinstance(task, Quadratic):
         return task.minimiser
     one_step = fedopt(sgd(1.0), correction="none", weighting=task.weighting)
@@ -120,16 +153,16 @@ def minimiser(task: Task) -> Any:
 
 
 def without_noise(task: Task) -> Task:
-    """The task with full-batch gradients, a quadratic without its noise; a loss that draws from `key` keeps that."""
+    """The task with full-batch gradients; a quadratic without its noise. A loss that draws from `key` still does."""
     if isinstance(task, Quadratic):
         return quadratic(task.hessians, task.minima, weights=list(task.objective_weights), start=list(task.start))
     return dataclasses.replace(task, batch_size=int(task.train.sizes.max()))
 
 
 class Shrinkage(NamedTuple):
-    """What is left of a gradient G after noise met the preconditioner, as a factor: 1 means unbiased."""
+    """The factor by which noise and an adaptive preconditioner shrink a gradient G: 1 means unbiased."""
 
-    mean_of_ratios: float  # E[Δ/N] / (η G): what the local correction's mean tends to
+    mean_of_ratios: float  # E[Δ/N] / (η G): the limit of the local correction's mean
     ratio_of_means: float  # E[Δ] / E[N] / (η G)
     standard_errors: tuple[float, float]
 
@@ -143,24 +176,40 @@ def shrinkage(
     samples: int = 100_000,
     seed: int = 0,
 ) -> Shrinkage:
-    """E[Δ/N]/(ηG) and E[Δ]/E[N]/(ηG) for gradients G + σ·N(0, 1), as η → 0.
+    """E[Δ/N]/(ηG) and E[Δ]/E[N]/(ηG) for gradients G + σ·N(0, 1), for η → 0.
 
-    The gradient does not depend on x here, so Δ is linear in η and any η is the limit. Every coordinate is a sample.
+    The gradient does not depend on x here, so Δ is linear in η and every η gives the limit. Every coordinate is a
+    sample.
+
+    Args:
+        optimizer: the client optimizer.
+        gradient: G.
+        noise: σ.
+        steps: τ, local steps.
+        samples: of which the expectations are means.
+        seed: of the noise.
+
+    Returns:
+        Both factors, with their standard errors.
+
+    >>> import fedtrue as ft
+    >>> round(shrinkage(ft.client.sgd(0.1), noise=0.0, samples=10).mean_of_ratios, 6)  # no noise
+    1.0
     """
 
-    def loss(x: Any, key: Any) -> tuple[Any, tuple[()]]:
+    def loss(x: Array, key: Array) -> tuple[Array, tuple[()]]:
         return jnp.vdot(gradient + noise * jax.random.normal(key, x.shape, x.dtype), x), ()
 
-    def measured() -> tuple[Any, Any]:
+    def update_and_trace() -> tuple[Array, Array]:
         work = client_work(Loss(loss, ()), ClientParts(optimizer, exact(), joint()))
         keys = jax.random.split(jax.random.key(seed), steps)
         client, context = Client(0, steps, 1.0, 1.0), Context(0, keys[0], 1, 1)
-        sent = client_update(work, Broadcast(jnp.zeros(samples), ()), client, (), lambda k: keys[k], context)
-        update, inverse_trace = (sent.contributions[name].value for name in ("update", "inverse_trace"))
+        output = client_update(work, Broadcast(jnp.zeros(samples), ()), client, (), lambda k: keys[k], context)
+        update, inverse_trace = (output.contributions[name].value for name in ("update", "inverse_trace"))
         return update, jnp.broadcast_to(1 / inverse_trace, (samples,))
 
     with float64():
-        ratio, n = (np.asarray(array) for array in jax.jit(measured)())
+        ratio, n = (np.asarray(array) for array in jax.jit(update_and_trace)())
     moved = ratio * n
     quotient = moved.mean() / n.mean()
     spread = (moved - quotient * n).std() / n.mean()  # the delta method for a quotient of means

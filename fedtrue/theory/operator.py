@@ -1,11 +1,12 @@
-"""A round as an operator on the weights, every client taking part: what the fixed points are fixed points of.
+"""One round with full participation, as an operator on the weights: the map whose fixed points the theory describes.
 
     A_i(x)             client i's weights after its local steps from x
-    pseudo-gradient    what the method hands its server optimizer; 0 exactly at the method's fixed points
-    one round          x → the server's weights after the pseudo-gradient went through its optimizer
+    pseudo-gradient    the input of the server optimizer; 0 exactly at the method's fixed points
+    one round          x → the server's weights after the server optimizer's update
 
-The clients' work, the sums and the server's half are the algorithm's own code; batches have the engine's addresses,
-so a round here is the engine's round. Call and `jit` these functions inside `with fedtrue.precision.float64():`.
+Client updates, aggregation and server update are the functions that training uses, and batches are drawn by the same
+keys, so one round here equals one round of the engine. Call and `jit` these functions inside
+`with fedtrue.precision.float64():`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.trace import exact
 from fedtrue.federation import Federation, batch, batches_of, federation_of, loss_of
 from fedtrue.tasks.task import Task
+from fedtrue.types import Array, Params, PyTree
 
 
 def all_clients(
@@ -33,32 +35,35 @@ def all_clients(
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
 ) -> Federation:
-    """The task's clients, all taking part: a client weighs as much as its weight times its chance to be drawn."""
+    """All clients of the task; the weight of a client is multiplied by its probability of being drawn."""
     federation = federation_of(task, method, local_steps, rate_multipliers)
     if method is None:
         return federation
     if method.sampling.probability is None:
-        raise ValueError(f"sampling {method.sampling.name!r} has no fixed chance per client: theory cannot weigh them")
-    chances = jnp.asarray(method.sampling.probability(task.client_weights("examples")))
-    weights = federation.weights[METHOD] * (chances * len(federation)).astype(jnp.result_type(float))
+        raise ValueError(
+            f"sampling {method.sampling.name!r} has no fixed probability per client, which the theory needs: "
+            "use uniform or by_size"
+        )
+    probabilities = jnp.asarray(method.sampling.probability(task.client_weights("examples")))
+    weights = federation.weights[METHOD] * (probabilities * len(federation)).astype(jnp.result_type(float))
     return replace(federation, weights={**federation.weights, METHOD: weights})
 
 
-def initial_params(task: Task, seed: int = 0) -> Any:
-    """The task's starting weights, in the precision of the scope."""
+def initial_params(task: Task, seed: int = 0) -> Params:
+    """The task's initial weights, in the precision of the enclosing `float64()`."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), task.init(jax.random.key(seed)))
 
 
-def one_round(task: Task, method: Method, clients: Federation) -> Callable[..., tuple[ServerState, Any]]:
-    """`(server, seed, round_index=0)` → the server after a round of everyone, and the last phase's pseudo-gradient.
+def one_round(task: Task, method: Method, clients: Federation) -> Callable[..., tuple[ServerState, PyTree]]:
+    """`(server, seed, round_index=0)` → the server after one round, and the pseudo-gradient of its last phase.
 
-    The pseudo-gradient is NaN when a client was dropped: a round of the others is another operator.
+    The pseudo-gradient is NaN if a client was dropped: a round of the other clients is a different operator.
     """
 
-    def run(server: ServerState, seed: Any, round_index: Any = 0) -> tuple[ServerState, Any]:
+    def run(server: ServerState, seed: Any, round_index: Any = 0) -> tuple[ServerState, PyTree]:
         pseudo_gradient, dropped = None, 0
         for phase in method.phases:
-            context = everyone(clients, seed, round_index)
+            context = full_participation(clients, seed, round_index)
             outputs = client_outputs(task, method, phase, clients, server, seed, context)
             weights = clients.weights_of(jnp.arange(len(clients)))
             sums = total(jax.vmap(weigh)(outputs, weights))
@@ -69,7 +74,7 @@ def one_round(task: Task, method: Method, clients: Federation) -> Callable[..., 
     return run
 
 
-def everyone(clients: Federation, seed: Any, round_index: Any = 0) -> Context:
+def full_participation(clients: Federation, seed: Any, round_index: Any = 0) -> Context:
     """The context of a phase in which all clients take part."""
     return Context(round_index, jax.random.key(seed), len(clients), len(clients))
 
@@ -77,18 +82,19 @@ def everyone(clients: Federation, seed: Any, round_index: Any = 0) -> Context:
 def client_outputs(
     task: Task, method: Method, phase: Phase, clients: Federation, server: ServerState, seed: Any, context: Context
 ) -> ClientOutput:
-    """What every client sends in this phase: `client_update`, mapped over the clients."""
+    """What every client sends in this phase: `client_update`, vectorised over the clients."""
     work, broadcast = phase.work(loss_of(task, clients, server.params)), phase.broadcast(server, context)
     if jax.tree.leaves((jax.eval_shape(lambda: work.init_memory(broadcast, 0)), server.shared)):
         raise ValueError(
-            f"a round of {method.name} is no operator on the weights alone: clients or server keep a state besides them"
+            f"a round of {method.name} is not an operator on the weights alone: its clients or its server keep other "
+            "state; use a method without"
         )
     learning_rate = method.learning_rate(context.round)
 
     def update(index: Any) -> ClientOutput:
-        own = batches_of(clients, index, seed, context.round)
+        batches = batches_of(clients, index, seed, context.round)
         client = clients.client(index, learning_rate)
-        return client_update(work, broadcast, client, (), lambda k: batch(clients, own, k), context)
+        return client_update(work, broadcast, client, (), lambda k: batch(clients, batches, k), context)
 
     return jax.vmap(update)(jnp.arange(len(clients)))
 
@@ -99,7 +105,24 @@ def round_operator(
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
 ) -> Callable[..., Any]:
-    """`operate(x, seed=0, round_index=0)`: a round from weights x, or from a ServerState (its optimizer goes on)."""
+    """One round of a method with full participation, as a function of the weights.
+
+    Args:
+        task: whose clients train.
+        method: any method whose clients keep no state.
+        local_steps: one number, or one per client; without it, the task's local epochs.
+        rate_multipliers: γ_i, one per client: client i steps with γ_i η.
+
+    Returns:
+        `operate(x, seed=0, round_index=0)` → the weights after one round from the weights x. Given a `ServerState`
+        instead of weights it returns a `ServerState`, so that the server optimizer's state is kept between rounds.
+
+    >>> import numpy as np, fedtrue as ft
+    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
+    >>> operate = round_operator(task, ft.fedopt(ft.client.sgd(0.5), correction="none"), local_steps=1)
+    >>> float(operate(np.array([6.0]))[0])  # 6 − 0.5 · (6 − 2)
+    4.0
+    """
     run = one_round(task, method, all_clients(task, method, local_steps, rate_multipliers))
 
     def operate(x: Any, seed: Any = 0, round_index: Any = 0) -> Any:
@@ -115,8 +138,24 @@ def pseudo_gradient(
     method: Method,
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
-) -> Callable[..., Any]:
-    """`(x, seed=0)` → what the server optimizer is handed in a round from weights x."""
+) -> Callable[..., PyTree]:
+    """The pseudo-gradient of one round with full participation, as a function of the weights.
+
+    Args:
+        task: whose clients train.
+        method: any method whose clients keep no state.
+        local_steps: one number, or one per client; without it, the task's local epochs.
+        rate_multipliers: γ_i, one per client: client i steps with γ_i η.
+
+    Returns:
+        `(x, seed=0)` → the input of the server optimizer in a round from the weights x.
+
+    >>> import numpy as np, fedtrue as ft
+    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
+    >>> compute = pseudo_gradient(task, ft.fedopt(ft.client.sgd(0.5), correction="none"), local_steps=1)
+    >>> float(compute(np.array([6.0]))[0])  # 0.5 · (6 − 2)
+    2.0
+    """
     run = one_round(task, method, all_clients(task, method, local_steps, rate_multipliers))
     return lambda x, seed=0: run(method.init(x), seed)[1]
 
@@ -126,17 +165,32 @@ def local_operators(
     optimizer: ClientOptimizer,
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
-) -> Callable[..., Any]:
-    """`(x, seed=0)` → A_i(x) of every client, stacked: their weights before any correction."""
+) -> Callable[..., Params]:
+    """The clients' weights after their local steps, before any correction.
+
+    Args:
+        task: whose clients train.
+        optimizer: the client optimizer.
+        local_steps: one number, or one per client; without it, the task's local epochs.
+        rate_multipliers: γ_i, one per client: client i steps with γ_i η.
+
+    Returns:
+        `(x, seed=0)` → A_i(x) of every client, stacked along a first axis.
+
+    >>> import numpy as np, fedtrue as ft
+    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
+    >>> local_operators(task, ft.client.sgd(0.5), local_steps=1)(np.array([6.0])).tolist()
+    [[3.0], [5.0]]
+    """
     clients = all_clients(task, None, local_steps, rate_multipliers)
     parts = ClientParts(optimizer, exact(), none())
 
-    def operators(x: Any, seed: Any = 0) -> Any:
-        def end_of(client: Any) -> Any:
+    def operators(x: Params, seed: Any = 0) -> Params:
+        def after_local_steps(client: Array) -> Params:
             state, step = _local_steps(task, parts, clients, x, client, seed)
             return jax.lax.fori_loop(0, clients.steps[client], lambda k, state: step(state, k), state).params
 
-        return jax.vmap(end_of)(jnp.arange(len(clients)))
+        return jax.vmap(after_local_steps)(jnp.arange(len(clients)))
 
     return operators
 
@@ -144,14 +198,14 @@ def local_operators(
 def local_path(
     task: Task, optimizer: ClientOptimizer, clients: Federation, steps: int, with_trace: bool = False
 ) -> Callable[..., ClientState]:
-    """`(x, seed=0)` → the clients' states after every one of `steps` steps, stacked (clients, steps, …)."""
+    """`(x, seed=0)` → the clients' states after each of `steps` steps, stacked (clients, steps, …)."""
     parts = ClientParts(optimizer, exact(), local() if with_trace else none())
 
-    def path(x: Any, seed: Any = 0) -> ClientState:
-        def path_of(client: Any) -> ClientState:
+    def path(x: Params, seed: Any = 0) -> ClientState:
+        def path_of(client: Array) -> ClientState:
             state, step = _local_steps(task, parts, clients, x, client, seed)
 
-            def advance(state: ClientState, k: Any) -> tuple[ClientState, ClientState]:
+            def advance(state: ClientState, k: Array) -> tuple[ClientState, ClientState]:
                 state = step(state, k)
                 return state, state
 
@@ -162,27 +216,43 @@ def local_path(
     return path
 
 
-def expected(function: Callable[[Any, Any], Any], samples: int, seed: int = 0) -> Callable[[Any], Any]:
-    """x → mean of `function(x, s)` over `samples` seeds s, always the same ones: common random numbers."""
+def expected(function: Callable[[Params, Any], PyTree], samples: int, seed: int = 0) -> Callable[[Params], PyTree]:
+    """The mean of a random function over a fixed set of seeds (common random numbers).
+
+    Args:
+        function: of weights and a seed, e.g. `pseudo_gradient(…)`.
+        samples: how many seeds.
+        seed: different values give disjoint sets of seeds.
+
+    Returns:
+        x → mean of `function(x, s)` over the seeds s.
+
+    >>> expected(lambda x, s: x * s, samples=4)(2.0).item()  # 2 · (0 + 1 + 2 + 3) / 4
+    3.0
+    """
     seeds = sample_seeds(samples, seed)
 
-    def mean(x: Any) -> Any:
+    def mean(x: Params) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), jax.vmap(function, (None, 0))(x, seeds))
 
     return mean
 
 
-def sample_seeds(samples: int, seed: int = 0) -> Any:
-    """`samples` seeds; those of different `seed` do not meet."""
+def sample_seeds(samples: int, seed: int = 0) -> Array:
+    """`samples` seeds; the sets for different `seed` are disjoint."""
     return jnp.uint32(seed * samples) + jnp.arange(samples, dtype=jnp.uint32)
 
 
 def _local_steps(
-    task: Task, parts: ClientParts, clients: Federation, x: Any, client: Any, seed: Any
+    task: Task, parts: ClientParts, clients: Federation, x: Params, client: Array, seed: Any
 ) -> tuple[ClientState, Callable[[ClientState, Any], ClientState]]:
-    """One client before its first step, and its step number k; in round 0."""
+    """A client's state before its first step, and the function that takes its k-th step; in round 0."""
     work: ClientWork = client_work(loss_of(task, clients, x), parts)
-    broadcast, own = Broadcast(x, ()), batches_of(clients, client, seed, 0)
-    itself = clients.client(client, parts.optimizer.learning_rate(0))
-    rate = itself.rate_multiplier * itself.learning_rate
-    return work.start(broadcast, itself, ()), lambda state, k: work.step(broadcast, state, batch(clients, own, k), rate)
+    broadcast, batches = Broadcast(x, ()), batches_of(clients, client, seed, 0)
+    settings = clients.client(client, parts.optimizer.learning_rate(0))
+    rate = settings.rate_multiplier * settings.learning_rate
+
+    def step(state: ClientState, k: Any) -> ClientState:
+        return work.step(broadcast, state, batch(clients, batches, k), rate)
+
+    return work.start(broadcast, settings, ()), step

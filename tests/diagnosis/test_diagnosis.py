@@ -1,4 +1,4 @@
-"""Diagnosis agrees with the closed forms, with the theory's own measurements, and with the round that comes next."""
+"""Diagnosis agrees with the closed forms, with the measurements of fedtrue.theory, and with the next round."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ SLOW = pytest.mark.slow
 
 
 def quadratic_run(correction="none", client="sgd", start=X, rate=RATE, options=None, client_options=None, **settings):
-    """A run of three quadratics, at its start."""
+    """The settings of a run on three quadratics that starts at `start`."""
     problem = {"hessians": HESSIANS.tolist(), "minima": MINIMA.tolist(), "start": np.asarray(start).tolist()}
     part = {"name": client, "learning_rate": rate, **(client_options or {})}
     parts = {"client": part, "correction": correction, "local_steps": STEPS.tolist(), **settings}
@@ -59,7 +59,7 @@ def cosine(a, b):
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
-def test_client_sgd_on_quadratics_is_the_closed_form(tmp_path):
+def test_client_sgd_on_quadratics_matches_the_closed_form(tmp_path):
     w, gamma = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.5, 2.0])
     config = quadratic_run(options={"weights": w.tolist()}, rate_multipliers=gamma.tolist())
     found = diagnosed(tmp_path / "run", config)
@@ -103,7 +103,7 @@ def test_the_implicit_weights_of_adagrad_are_the_sums_of_its_preconditioners_at_
         pytest.param("yogi", "joint", "exact", marks=SLOW),
     ],
 )
-def test_everyones_pseudo_gradient_is_the_theorys(tmp_path, client, correction, trace):
+def test_the_pseudo_gradient_of_full_participation_equals_the_theorys(tmp_path, client, correction, trace):
     config = quadratic_run(correction, client, trace=trace, options={"noise": 0.5})
     task = load_task(config)
     with float64():
@@ -114,7 +114,7 @@ def test_everyones_pseudo_gradient_is_the_theorys(tmp_path, client, correction, 
 
 
 @pytest.mark.parametrize("client", ["sgd", "adagrad"])
-def test_at_the_fixed_point_of_an_uncorrected_run_the_bias_cancels_the_truth_and_joint_is_named(tmp_path, client):
+def test_at_an_uncorrected_fixed_point_the_bias_cancels_the_true_gradient_and_joint_is_recommended(tmp_path, client):
     found = diagnosed(tmp_path / "run", fixed_point(quadratic_run("none", client, rate=1e-4)))
     verdict = judge(found)
     assert found.numbers.pieces["bias"].along == pytest.approx(-1, abs=0.05)
@@ -123,7 +123,7 @@ def test_at_the_fixed_point_of_an_uncorrected_run_the_bias_cancels_the_truth_and
     assert "non-vanishing bias" in verdict.sentence and "--correction joint" in verdict.sentence
 
 
-def test_at_the_fixed_point_of_the_exact_joint_correction_both_gradients_vanish_and_all_is_well(tmp_path):
+def test_at_the_fixed_point_of_the_exact_joint_correction_both_gradients_vanish_and_no_bias_is_reported(tmp_path):
     found = diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "adagrad", rate=1e-5)))
     numbers, verdict = found.numbers, judge(found)
     assert numbers.gradient_norm < 0.01 * numbers.client_gradient_norm
@@ -131,19 +131,19 @@ def test_at_the_fixed_point_of_the_exact_joint_correction_both_gradients_vanish_
     assert not verdict.biased and verdict.sentence.startswith("No non-vanishing bias of note")
 
 
-def test_what_a_large_client_rate_leaves_is_said_to_vanish_with_it(tmp_path):
+def test_drift_from_a_large_client_rate_is_reported_as_vanishing_with_it(tmp_path):
     verdict = judge(diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "sgd", rate=5e-3))))
     assert verdict.cause == "drift" and not verdict.biased
     assert verdict.sentence.startswith("No non-vanishing bias") and "--client-rate 0.0005" in verdict.sentence
 
 
-def test_the_papers_trace_is_found_out_and_the_exact_one_named(tmp_path):
+def test_the_papers_trace_is_detected_and_the_exact_one_recommended(tmp_path):
     verdict = judge(diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "adam", trace="paper"))))
     assert verdict.biased and "--trace exact" in verdict.sentence
 
 
 def test_the_noise_piece_is_the_shrinkage_of_theory(tmp_path):
-    one = {"hessians": [[1.0]] * 2, "minima": [[0.0]] * 2, "noise": 1.0}  # at 1: gradient 1, noise 1
+    one = {"hessians": [[1.0]] * 2, "minima": [[0.0]] * 2, "noise": 1.0}  # at x = 1: gradient 1, noise 1
     config = quadratic_run("local", "adagrad", [1.0], options=one, local_steps=10)
     piece = diagnosed(tmp_path / "run", config, orders=2000).numbers.pieces["noise"]
     left = shrinkage(ft.client.adagrad(1.0)).mean_of_ratios  # 0.861
@@ -165,7 +165,7 @@ def test_a_lagged_preconditioner_removes_the_noise_piece_of_an_uncorrected_run(t
     assert lagged.norm < 4 * lagged.standard_error
 
 
-def test_noise_to_blame_is_named_with_its_cure(tmp_path):
+def test_noise_is_reported_as_the_cause_with_its_cure(tmp_path):
     three = {"hessians": [[1.0]] * 3, "minima": [[0.0], [0.0], [6.0]], "noise": 3.0}  # the truth is 2
     config = quadratic_run("joint", "adagrad", [2.05], options=three, local_steps=10, rate=1e-4)
     verdict = judge(diagnosed(tmp_path / "run", config, orders=1000))
@@ -173,41 +173,42 @@ def test_noise_to_blame_is_named_with_its_cure(tmp_path):
 
 
 def tiny_tags(**settings):
-    """A model of 105 weights on the texts of a few made-up users, at its start."""
+    """The settings of a run of a model with 105 weights on the texts of a few synthetic users."""
     sizes = {"clients": 4, "words": 20, "tags": 5, "examples_per_client": 12}
     parts = {"client": {"name": "adagrad", "learning_rate": 0.1}, "cohort": 4, **settings}
     return change(RunConfig("synthetic_tags", task_options=sizes), parts, "test")
 
 
-def test_with_full_batches_noise_is_nothing_and_with_small_ones_something(tmp_path):
+def test_the_noise_piece_is_zero_with_full_batches_and_positive_with_small_ones(tmp_path):
     full, small = (diagnosed(tmp_path / str(size), tiny_tags(batch_size=size), orders=3).numbers for size in (12, 3))
     assert full.pieces["noise"].norm < 1e-5 * full.truth
     assert small.pieces["noise"].norm > 1e-3 * small.truth
 
 
 @pytest.mark.parametrize("cohort", [pytest.param(1, marks=SLOW), 2, 3])
-def test_the_cohort_piece_is_the_theorys_and_nothing_when_everyone_takes_part(tmp_path, cohort):
+def test_the_cohort_piece_equals_the_theorys_and_is_zero_with_full_participation(tmp_path, cohort):
     config = quadratic_run("joint", "adagrad", cohort=cohort)
     task = load_task(config)
     expected = cohort_bias(task, build_method(config, task), cohort, config.local_steps, at=X)
     piece = diagnosed(tmp_path / "run", config).numbers.pieces["cohorts"]
-    missing = np.linalg.norm(expected.in_the_mean - expected.everyone)
+    missing = np.linalg.norm(expected.mean_over_cohorts - expected.full_participation)
     assert piece.norm == pytest.approx(missing, rel=1e-8, abs=1e-15)
     assert (piece.norm < 1e-15) == (cohort == 3)
 
 
-def test_drawn_cohorts_find_what_all_cohorts_are(tmp_path, monkeypatch):
+def test_drawn_cohorts_estimate_what_all_cohorts_give(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     twelve = {"hessians": rng.uniform(1, 9, (12, 2)).tolist(), "minima": rng.normal(size=(12, 2)).tolist()}
     config = quadratic_run("joint", "adagrad", options=twelve, local_steps=4, cohort=3)  # 220 cohorts
     exact = diagnosed(tmp_path / "all", config).numbers.pieces["cohorts"]
-    monkeypatch.setattr("fedtrue.diagnosis.measure.COHORTS", (200, 200))
+    monkeypatch.setattr("fedtrue.diagnosis.measure.MIN_COHORTS", 200)
+    monkeypatch.setattr("fedtrue.diagnosis.measure.MAX_COHORTS", 200)
     drawn = diagnosed(tmp_path / "drawn", config).numbers.pieces["cohorts"]
     assert exact.standard_error == 0 < drawn.standard_error
     assert drawn.norm == pytest.approx(exact.norm, abs=4 * drawn.standard_error)
 
 
-def test_weights_that_are_not_the_objectives_are_found(tmp_path):
+def test_weights_that_differ_from_the_objectives_are_detected(tmp_path):
     w = np.array([0.1, 0.1, 0.8])
     config = quadratic_run("joint", "sgd", options={"weights": w.tolist()}, weighting="uniform")
     config = fixed_point(change(config, {"client_rate": 1e-5}, "test"))
@@ -225,7 +226,7 @@ def test_weights_that_are_not_the_objectives_are_found(tmp_path):
         pytest.param("inherit", "joint", marks=SLOW),
     ],
 )
-def test_the_pseudo_gradient_is_that_of_the_round_that_comes_next(tmp_path, client_state, correction):
+def test_the_pseudo_gradient_equals_that_of_the_next_round(tmp_path, client_state, correction):
     method = f"--client adam --client-rate 0.05 --correction {correction} --client-state {client_state}"
     more = "--local-steps 2,30 --seed 3 --set task_options.noise=0.3 --rounds 4 --checkpoint-every 3"
     assert main(["run", "quadratic", *method.split(), *more.split(), "--out", str(tmp_path)]) == 0
@@ -236,7 +237,7 @@ def test_the_pseudo_gradient_is_that_of_the_round_that_comes_next(tmp_path, clie
     assert found.numbers.pseudo_gradient_norm == pytest.approx(next_round["pseudo_gradient_norm"], rel=1e-9)
 
 
-def test_a_network_on_text_is_diagnosed_and_the_command_answers_in_json(tmp_path, capsys):
+def test_a_network_on_text_is_diagnosed_and_the_command_prints_json(tmp_path, capsys):
     sizes = {"clients": 12, "words": 30, "tags": 6, "examples_per_client": 20}
     options = [part for name, value in sizes.items() for part in ("--set", f"task_options.{name}={value}")]
     run = ["run", "synthetic_tags", *options, "--batch-size", "4", "--cohort", "3", "--client-rate", "1"]
@@ -253,10 +254,10 @@ def test_a_network_on_text_is_diagnosed_and_the_command_answers_in_json(tmp_path
     assert answer["sentence"].endswith(".") and "12 of 12 clients" in capsys.readouterr().out
 
 
-def test_too_few_clients_to_tell_are_said_to_be_too_few(tmp_path):
+def test_too_few_sampled_clients_are_reported_as_too_few(tmp_path):
     rng = np.random.default_rng(1)
     forty = {"hessians": np.ones((40, 2)).tolist(), "minima": rng.normal(size=(40, 2)).tolist()}
-    start = np.mean(forty["minima"], axis=0)  # the truth
+    start = np.mean(forty["minima"], axis=0)  # the true minimiser
     config = quadratic_run("none", "sgd", start, options=forty, local_steps=3, cohort=2)
     found = diagnosed(tmp_path / "run", config, clients=10)
     assert found.numbers.clients == 10
@@ -265,7 +266,7 @@ def test_too_few_clients_to_tell_are_said_to_be_too_few(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"])
-def test_a_named_method_is_diagnosed_as_the_parts_it_is_made_of(tmp_path, name):
+def test_a_named_method_is_diagnosed_like_the_fedopt_it_consists_of(tmp_path, name):
     config = change(quadratic_run(), {"method": name}, "test")
     config = replace(config, method={"name": name, "client_rate": RATE})
     found = diagnosed(tmp_path / "run", config)
@@ -282,12 +283,12 @@ def test_a_folder_without_a_checkpoint_is_refused_in_one_line(tmp_path, capsys, 
     assert said.count("\n") == 1 and ("has no checkpoint yet" if made else "is not a run folder") in said
 
 
-def test_the_commands_defaults_are_the_functions():
+def test_the_command_and_the_function_have_the_same_defaults():
     options = build_parser().parse_args(["diagnose", "RUN"])
     assert (options.clients, options.orders) == (CLIENTS, ORDERS)
 
 
-# --- methods with terms, pulls and statistics of their own ------------------------------------------------------------
+# --- methods with control variates, proximal terms, momentum ----------------------------------------------------------
 
 
 def trained(path, method, rounds=3000, **settings):
@@ -297,14 +298,14 @@ def trained(path, method, rounds=3000, **settings):
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
-def test_settled_control_variates_leave_no_bias_where_fedavg_has_one(tmp_path, option):
+def test_converged_control_variates_leave_no_bias_where_fedavg_has_one(tmp_path, option):
     fedavg = trained(tmp_path / "fedavg", ft.methods.fedavg(RATE))
     scaffold = trained(tmp_path / "scaffold", ft.methods.scaffold(ft.client.sgd(RATE), option=option))
     assert fedavg.verdict.cause == "bias" and fedavg.diagnosis.numbers.pieces["bias"].along < -0.9
     assert not scaffold.verdict.biased and "has converged" in scaffold.verdict.sentence
 
 
-def test_control_variates_that_have_not_settled_are_said_to_be_so(tmp_path):
+def test_control_variates_that_have_not_converged_are_reported(tmp_path):
     found = trained(tmp_path / "run", ft.methods.scaffold(ft.client.sgd(RATE)), rounds=1, cohort=1)
     assert found.diagnosis.numbers.pieces["bias"].norm > 0
     if found.verdict.cause == "bias":
@@ -312,7 +313,7 @@ def test_control_variates_that_have_not_settled_are_said_to_be_so(tmp_path):
 
 
 def test_the_pieces_of_a_proximal_method_add_up_to_its_pseudo_gradient(tmp_path):
-    """At x the pull is 0, so the truth is the gradient at the scale of the pulled steps."""
+    """At x the proximal term is 0, so `truth` is the gradient at the scale of the shortened steps."""
     method = ft.methods.fedprox(ft.client.sgd(RATE), mu=30.0, correction="joint")
     found = trained(tmp_path / "run", method, rounds=50).diagnosis
     with float64():
@@ -320,27 +321,27 @@ def test_the_pieces_of_a_proximal_method_add_up_to_its_pseudo_gradient(tmp_path)
         at = jnp.asarray(ft.load_run(tmp_path / "run").params)
         expected = jax.jit(pseudo_gradient(task, method, STEPS.tolist()))(at)
     assert found.numbers.pseudo_gradient_norm == pytest.approx(np.linalg.norm(np.asarray(expected)), rel=1e-9)
-    assert found.numbers.pieces["bias"].norm < 1e-12 * found.numbers.truth  # the exact trace has the pull in it
-    assert found.client_weights.max() < STEPS.max()  # a pulled client moves less than its steps
+    assert found.numbers.pieces["bias"].norm < 1e-12 * found.numbers.truth  # the exact trace contains the proximal term
+    assert found.client_weights.max() < STEPS.max()  # the proximal term shortens the steps
 
 
-def test_mimelite_is_taken_apart_without_the_servers_momentum(tmp_path):
-    """Its clients then are SGD clients with rate (1−β) η."""
+def test_mimelite_is_decomposed_without_the_servers_momentum(tmp_path):
+    """Its clients are then SGD clients with learning rate (1−β) η."""
     found = trained(tmp_path / "run", ft.methods.mimelite(ft.client.momentum(RATE, beta=0.5)), rounds=5).diagnosis
     assert found.client_weights == pytest.approx(0.5 * STEPS)
 
 
-def test_a_correction_of_your_own_is_diagnosed(tmp_path):
-    """Dividing by the number of steps is FedNova's; written by hand, it has no bias either."""
-    by_hand = ft.Correction(
+def test_a_user_defined_correction_is_diagnosed(tmp_path):
+    """Division by the number of steps is FedNova's correction; a hand-written one has no bias either."""
+    hand_written = ft.Correction(
         needs_trace=True,
         send=lambda pseudo_gradient, n: {"update": jax.tree.map(lambda d, t: d / t, pseudo_gradient, n)},
         receive=lambda mean: mean["update"],
     )
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
-    method = ft.fedopt(ft.client.sgd(1e-4), ft.server.sgd(5.0), correction=by_hand)
+    method = ft.fedopt(ft.client.sgd(1e-4), ft.server.sgd(5.0), correction=hand_written)
     ft.train(task, method, rounds=3000, local_steps=STEPS.tolist(), out=tmp_path / "run")
-    with pytest.raises(ValueError, match="parts that no file can name"):
+    with pytest.raises(ValueError, match="cannot be rebuilt, as some of its parts have no name"):
         ft.diagnose(tmp_path / "run")
     found = ft.diagnose(tmp_path / "run", task, method)
     assert found.diagnosis.numbers.pieces["bias"].norm < 1e-12 * found.diagnosis.numbers.clients_scale

@@ -1,4 +1,4 @@
-"""The interface that everything federates through: phases, cohorts of their own, empty places, contexts, weightings."""
+"""The interface of methods: phases, cohorts per phase, empty places, contexts, weightings."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 4, 5)
 
 
 def task():
-    """A client is a number, repeated as often as it has examples."""
+    """All examples of a client are the same number."""
     clients = [{"x": np.full(size, value, np.float32)} for size, value in zip(SIZES, VALUES)]
     return ft.tasks.from_arrays(
         clients, lambda key: jnp.zeros(()), lambda params, example: params * example["x"], batch_size=2
@@ -37,7 +37,7 @@ def task():
 
 
 def reporting(output):
-    """Client work that steps nowhere: its state is the sum of what its batches hold, then `output(state, …)`."""
+    """Client work that does not train: its state is the sum over its batches, and it sends `output(state, …)`."""
 
     def work(loss):
         def step(broadcast, state, batch, learning_rate):
@@ -70,7 +70,7 @@ def one_round(method, round_index=0, **settings):
 
 
 def keep(**entries):
-    """A server that keeps what `entries` make of the sums; nothing moves."""
+    """A server that stores what `entries` compute from the sums and does not change the weights."""
 
     def receive(server, sums, context):
         kept = {name: entry(sums, context) for name, entry in entries.items()}
@@ -80,7 +80,7 @@ def keep(**entries):
 
 
 def with_entries(method, *names):
-    """The same method, its server's entries at 0 first: a loop needs them from the start."""
+    """The same method, with the server's entries initialised to 0: `scan` needs a fixed structure."""
     from dataclasses import replace
 
     return replace(method, init=lambda params: ServerState(params, (), dict.fromkeys(names, jnp.zeros(()))))
@@ -99,14 +99,14 @@ def test_each_contribution_is_summed_with_its_own_weighting(lanes):
     )
     method = with_entries(method_of(Phase(reporting(output), receive)), "method", "share", "count")
     state, _ = one_round(method, lanes=lanes)
-    own = np.array(SIZES) * VALUES  # one epoch over a client's examples adds them up
+    own = np.array(SIZES) * VALUES  # one epoch sums a client's examples
     shares = np.array(SIZES) / sum(SIZES)
     assert float(state.server.shared["method"]) == pytest.approx((shares * own).sum(), rel=1e-6)
     assert float(state.server.shared["share"]) == pytest.approx((shares * own).sum(), rel=1e-6)
     assert float(state.server.shared["count"]) == pytest.approx(own.sum(), rel=1e-6)
 
 
-def test_a_server_knows_the_round_the_federation_and_the_cohort_and_has_its_own_randomness():
+def test_a_server_gets_the_round_the_size_of_federation_and_cohort_and_its_own_random_key():
     output = lambda broadcast, state, client, context, loss: sent(loss, x=Contribution(state))
     receive = keep(
         round=lambda sums, context: jnp.asarray(context.round, jnp.float32),
@@ -121,7 +121,7 @@ def test_a_server_knows_the_round_the_federation_and_the_cohort_and_has_its_own_
     assert float(found[0]["draw"]) != float(found[1]["draw"]) == float(found[2]["draw"])
 
 
-def test_start_step_and_finish_see_what_was_broadcast():
+def test_start_step_and_finish_get_the_broadcast():
     def work(loss):
         def start(broadcast, client, memory):
             return broadcast.shared["seed"]
@@ -140,7 +140,7 @@ def test_start_step_and_finish_see_what_was_broadcast():
 
 
 def second_of_three(key, sizes, cohort, scores):
-    """Only the place in the middle of three is taken."""
+    """Of three places only the middle one has a client."""
     active = jnp.arange(cohort) == 1
     return Draw(jnp.arange(cohort, dtype=jnp.int32) + 1, active, jnp.ones(cohort))
 
@@ -164,7 +164,7 @@ def best_scores(key, sizes, cohort, scores):
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
-def test_a_later_phase_may_have_a_cohort_of_its_own_drawn_by_the_scores_of_an_earlier_one(lanes):
+def test_a_later_phase_can_have_its_own_cohort_drawn_by_the_scores_of_an_earlier_one(lanes):
     """All five clients score their sum; the two best, 12 = 3 · 4 and 45 = 5 · 9, train in the second phase."""
     scoring = lambda broadcast, state, client, context, loss: sent(loss, score=state, x=Contribution(state))
     training = lambda broadcast, state, client, context, loss: sent(loss, x=Contribution(state, UNIFORM))
@@ -193,7 +193,7 @@ def test_cohorts_that_are_not_known_in_advance_need_their_data_on_the_device():
         Simulation(task(), method_of(phase, later), data_on_device=False)
 
 
-def test_rounds_one_by_one_are_the_rounds_of_one_dispatch_bit_for_bit():
+def test_rounds_in_single_dispatches_equal_those_of_one_dispatch_bit_for_bit():
     method = ft.fedopt(ft.client.adam(0.1))
     simulation = Simulation(task(), method, cohort=3, seed=4)
     state = simulation.start()

@@ -1,4 +1,4 @@
-"""Packing clients onto lanes, and how many lanes there are."""
+"""The assignment of clients to lanes, and the number of lanes."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ ON_A_GPU = [SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit":
 
 @settings(max_examples=30, deadline=None)
 @given(steps=st.lists(st.integers(1, 50), min_size=8, max_size=8), lanes=st.sampled_from([1, 3, 8]))
-def test_every_client_trains_once_and_no_two_at_once_on_a_lane(steps, lanes):
+def test_every_client_trains_once_and_a_lane_trains_one_client_at_a_time(steps, lanes):
     plan = jax.tree.map(np.asarray, packed(jnp.asarray(steps, jnp.int32), lanes))
     busy = np.zeros((lanes, plan.length.max()), int)
     for lane, start, length in zip(plan.lane, plan.start, steps):
@@ -43,37 +43,37 @@ def test_the_longest_client_goes_first_and_the_next_to_the_lane_that_is_free_soo
     assert at_work(plan, lanes, 5).tolist() == [1, 3]
     assert int(next_change(plan, lanes, 0)) == 4
     assert int(next_change(plan, lanes, 4)) == 7
-    assert int(next_change(plan, lanes, 7)) == 9  # nobody starts any more: the end
+    assert int(next_change(plan, lanes, 7)) == 9  # no client starts after this: the end
     assert at_work(plan, jnp.asarray([5]), 0).tolist() == [NOBODY]
 
 
-def test_the_fewest_lanes_that_do_not_lengthen_the_round():
-    assert fewest_lanes(np.full(100, 8), 10) == 10  # equal clients: a lane each
+def test_fewest_lanes_is_the_smallest_number_that_does_not_lengthen_the_round():
+    assert fewest_lanes(np.full(100, 8), 10) == 10  # equal clients: one lane per client
     one_giant = np.array([100] * 50 + [1] * 50)
-    assert fewest_lanes(np.array([100, *[1] * 9]), 10) == 2  # nine short ones fit beside the giant
+    assert fewest_lanes(np.array([100, *[1] * 9]), 10) == 2  # nine short clients fit beside the long one
     assert fewest_lanes(one_giant, 1) == 1
 
 
-def test_a_model_of_some_size_gets_one_lane_on_a_cpu_and_a_small_one_a_lane_for_everyone_or_the_fewest():
+def test_on_a_cpu_a_large_model_gets_one_lane_and_a_small_one_a_lane_per_client_or_the_fewest():
     equal, unequal = np.full(10, 8), np.array([100, *[1] * 9])
     small, large = ({"w": jax.ShapeDtypeStruct((n,), jnp.float32)} for n in (10, 10**6))
     lanes = lambda steps, params: choose_lanes(steps, 10, params, 1, ON_A_CPU, None).per_device
     assert (lanes(equal, large), lanes(equal, small), lanes(unequal, small)) == (1, 10, 2)
-    nearly_equal = np.array([100] * 9 + [1])  # nine lanes would do, but a lane each saves all changes of client
+    nearly_equal = np.array([100] * 9 + [1])  # nine lanes are enough, but one lane per client avoids switching clients
     assert (fewest_lanes(nearly_equal, 10), lanes(nearly_equal, small)) == (9, 10)
 
 
-def test_many_small_cells_fill_a_core_of_a_cpu_as_one_large_model_does():
+def test_many_small_cells_fill_a_cpu_core_like_one_large_model():
     steps, small = np.full(10, 8), {"w": jax.ShapeDtypeStruct((10,), jnp.float32)}
     of = lambda cells: choose_lanes(steps, 10, small, 1, ON_A_CPU, None, cells).per_device
-    assert (of(1), of(2000), of(2001)) == (10, 10, 1)  # 10 weights each; 20,000 are small
+    assert (of(1), of(2000), of(2001)) == (10, 10, 1)  # 10 weights per cell; 20,000 count as small
 
 
 def test_on_a_gpu_the_size_of_the_model_and_the_number_of_cells_do_not_matter():
     equal, unequal = np.full(10, 8), np.array([100, *[1] * 9])
     large = {"w": jax.ShapeDtypeStruct((10**6,), jnp.float32)}
     of = lambda steps, cells: choose_lanes(steps, 10, large, 1, ON_A_GPU, None, cells).per_device
-    assert (of(equal, 1), of(unequal, 1), of(equal, 2001)) == (10, 2, 10)  # a lane each, or the fewest
+    assert (of(equal, 1), of(unequal, 1), of(equal, 2001)) == (10, 2, 10)  # one lane per client, or the fewest
 
 
 def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():

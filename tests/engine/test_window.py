@@ -1,4 +1,4 @@
-"""Data that stays on the host: the same run, a window at a time."""
+"""A run with its data on the host, copied to the device one window at a time, equals a run with data on the device."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ WORDS = [[np.arange(1 + row % 4) for row in range(size)] for size in SIZES]  # r
 
 
 def task():
-    """Its loss sees both kinds of columns."""
+    """A task whose loss reads both kinds of columns."""
 
     def loss(params, example):
         words = jnp.sum(example["words"]["values"] * example["words"]["mask"])
@@ -43,7 +43,7 @@ def test_a_run_from_the_host_equals_one_from_the_device_bit_for_bit():
     np.testing.assert_array_equal(info.cohort, host_info.cohort)
 
 
-def test_a_window_holds_the_rows_of_its_clients_and_says_where_they_begin():
+def test_a_window_has_the_rows_of_its_clients_and_their_start_positions():
     data = task().train
     window = Window(data, places=2, rounds=3)
     columns, starts = window.filled(np.array([[4, 1], [1, 2], [2, 4]]))
@@ -58,7 +58,7 @@ def test_a_window_holds_the_rows_of_its_clients_and_says_where_they_begin():
 def test_a_windows_size_depends_on_the_bytes_allowed_not_on_the_data():
     data = task().train
     row_bytes = 2 * 4 + 4 * 8 + 4  # x, up to four int64 words, and a split
-    rows_per_round = 3 * 9  # the cohort, each as large as the largest client
+    rows_per_round = 3 * 9  # the cohort, with every client as large as the largest
     assert window_rounds(data, 3, 1000, window_bytes=5 * rows_per_round * row_bytes) == 5
     assert window_rounds(data, 3, 1000, window_bytes=1) == 1
     assert window_rounds(data, 3, 4, window_bytes=1e9) == 4

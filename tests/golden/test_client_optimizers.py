@@ -1,4 +1,4 @@
-"""Two steps of every optimizer, by hand."""
+"""Two steps of every client optimizer, computed by hand."""
 
 import jax.numpy as jnp
 import pytest
@@ -9,7 +9,7 @@ from fedtrue.precision import float64
 
 
 def steps(optimizer, gradients):
-    """The step of each gradient in turn, as numbers."""
+    """The steps for a sequence of gradients, as numbers."""
     with float64():
         x = jnp.zeros(())
         state, memory, out = optimizer.init(x, 0), optimizer.move.init(x), []
@@ -36,11 +36,11 @@ def test_adagrad():
     assert second == approx(4 / 5)  # v = 9 + 4² = 25, P = 1/5
 
 
-def test_epsilon_stands_outside_the_root():
+def test_epsilon_is_added_outside_the_root():
     assert steps(client.adagrad(1.0, epsilon=1.0, initial_accumulator=5.0), [2]) == [approx(2 / (3 + 1))]
 
 
-def test_lagged_adagrad_uses_the_gradients_before():
+def test_lagged_adagrad_uses_only_previous_gradients():
     first, second = steps(client.adagrad(1.0, epsilon=0.0, initial_accumulator=4.0, lagged=True), [2, 4])
     assert first == approx(2 / 2)  # P from v₀ = 4
     assert second == approx(4 / 8**0.5)  # v = 4 + 2² = 8
@@ -60,7 +60,7 @@ def test_adam_with_bias_correction_starts_with_the_sign_of_the_gradient():
     assert second == approx(-1 / 3)
 
 
-def test_adam_without_bias_correction_is_algorithm_1_to_the_letter():
+def test_adam_without_bias_correction_equals_algorithm_1():
     assert steps(client.adam(1.0, beta1=0.5, beta2=0.75, epsilon=0.0, bias_correction=False), [2]) == [
         approx(1.0)  # m = 1, v = 1
     ]
@@ -72,10 +72,10 @@ def test_yogi():
     assert second == approx(1 / 1.75**0.5)  # v = 2 − (1/4)·1 since v > g²; m = 1/2 + 1/2
 
 
-def test_amsgrad_never_lets_its_preconditioner_grow():
+def test_the_preconditioner_of_amsgrad_never_grows():
     first, second = steps(client.amsgrad(1.0, beta1=0.0, beta2=0.5, epsilon=0.0, bias_correction=False), [4, 1])
     assert first == approx(4 / 8**0.5)  # v = 16/2
-    assert second == approx(1 / 8**0.5)  # v = 4 + 1/2 < 8: the largest stays
+    assert second == approx(1 / 8**0.5)  # v = 4 + 1/2 < 8: the maximum is kept
 
 
 def test_adabelief():

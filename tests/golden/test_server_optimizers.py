@@ -1,4 +1,4 @@
-"""Two steps of every server optimizer, by hand: ε_s outside the root, v₀ = 0, no bias correction."""
+"""Two steps of every server optimizer, computed by hand: ε_s outside the root, v₀ = 0, no bias correction."""
 
 import jax.numpy as jnp
 import optax
@@ -8,8 +8,8 @@ from fedtrue.algorithm import server_optimizer as server
 from fedtrue.precision import float64
 
 
-def walk(optimizer, pseudo_gradients):
-    """Positions after each step, from 0."""
+def positions(optimizer, pseudo_gradients):
+    """The position after each step, from 0."""
     with float64():
         x, out = jnp.zeros(()), []
         state = optimizer.init(x)
@@ -21,32 +21,32 @@ def walk(optimizer, pseudo_gradients):
 
 
 def test_sgd_and_momentum():
-    assert walk(server.sgd(0.5), [2, 4]) == [-1, -3]
-    assert walk(server.momentum(0.5, beta=0.5), [2, 4]) == [-1, -3.5]  # m = 2, then 1 + 4 = 5
+    assert positions(server.sgd(0.5), [2, 4]) == [-1, -3]
+    assert positions(server.momentum(0.5, beta=0.5), [2, 4]) == [-1, -3.5]  # m = 2, then 1 + 4 = 5
 
 
 def test_adagrad():
-    assert walk(server.adagrad(1.0, epsilon=1.0), [3, 4]) == [
+    assert positions(server.adagrad(1.0, epsilon=1.0), [3, 4]) == [
         approx(-3 / 4),  # v = 9: 3/(3+1)
         approx(-3 / 4 - 4 / 6),  # v = 25: 4/(5+1)
     ]
 
 
 def test_adam():
-    assert walk(server.adam(1.0, beta1=0.5, beta2=0.75, epsilon=1.0), [2, 2]) == [
+    assert positions(server.adam(1.0, beta1=0.5, beta2=0.75, epsilon=1.0), [2, 2]) == [
         approx(-1 / 2),  # m = 1, v = 1: 1/(1+1)
         approx(-1 / 2 - 1.5 / (1.75**0.5 + 1)),  # m = 3/2, v = 3/4 + 1
     ]
 
 
 def test_yogi():
-    assert walk(server.yogi(1.0, beta1=0.0, beta2=0.75, epsilon=1.0), [2, 1]) == [
+    assert positions(server.yogi(1.0, beta1=0.0, beta2=0.75, epsilon=1.0), [2, 1]) == [
         approx(-2 / (1 + 1)),  # v = 0 + (1/4)·4
-        approx(-1 - 1 / 2),  # v = 1, g² = 1: sign 0, v stays
+        approx(-1 - 1 / 2),  # v = 1, g² = 1: sign 0, v is unchanged
     ]
 
 
-def test_a_schedule_counts_the_servers_steps():
+def test_a_schedule_is_a_function_of_the_servers_steps():
     halved = lambda step: jnp.where(step < 1, 1.0, 0.5)
-    assert walk(server.sgd(halved), [2, 2]) == [-2, -3]
-    assert walk(server.adagrad(halved, epsilon=1.0), [3, 4]) == [approx(-3 / 4), approx(-3 / 4 - 0.5 * 4 / 6)]
+    assert positions(server.sgd(halved), [2, 2]) == [-2, -3]
+    assert positions(server.adagrad(halved, epsilon=1.0), [3, 4]) == [approx(-3 / 4), approx(-3 / 4 - 0.5 * 4 / 6)]

@@ -1,4 +1,4 @@
-"""Where methods end up: the bias that vanishes with the rate, and the one that does not (notes on the exact trace)."""
+"""Fixed points: the bias that vanishes with the learning rate, and the bias that does not."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,7 @@ ROUNDS, DISPATCH = 40_000, 1_000
 
 
 def distances(client, rates, correction, trace, rounds=ROUNDS, task=None, local_steps=(2, 30)):
-    """Distance of the end point from the minimiser for each client rate; all rates train together."""
+    """Distance of the end point from the minimiser, one per client rate; all rates train in one program."""
     task = task or ft.tasks.quadratic()
     with float64():
         method_of = lambda rate: ft.fedopt(client(rate), correction=correction, trace=trace)
@@ -43,7 +43,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("client, correction, trace, at_1e_3, at_1e_4", TABLE)
-def test_end_points_are_those_of_the_reference_table(client, correction, trace, at_1e_3, at_1e_4):
+def test_end_points_equal_those_of_the_reference_table(client, correction, trace, at_1e_3, at_1e_4):
     np.testing.assert_allclose(distances(client, [1e-3, 1e-4], correction, trace), [at_1e_3, at_1e_4], rtol=0.02)
 
 

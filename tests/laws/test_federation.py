@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert (a != c).all()
 
 
-def test_a_learning_rate_may_be_a_schedule_of_the_round():
+def test_a_learning_rate_can_be_a_schedule_of_the_round():
     stopped = lambda round_index: jnp.where(round_index < 2, 1e-2, 0.0)
     task = ft.tasks.quadratic()
     after_two = ft.train(task, ft.fedopt(ft.client.adagrad(1e-2)), rounds=2, local_steps=3).params
@@ -87,8 +87,8 @@ def test_a_learning_rate_may_be_a_schedule_of_the_round():
     np.testing.assert_allclose(scheduled, after_two, rtol=1e-12)
 
 
-def test_rate_multipliers_scale_the_rate_and_the_trace_alike():
-    """One step of SGD with joint correction: Δ_i/N_i = η g_i whatever γ_i; 1/mean(1/γ) is the common scale."""
+def test_rate_multipliers_scale_the_rate_and_the_trace_equally():
+    """One step of SGD with joint correction: Δ_i/N_i = η g_i for every γ_i; the common scale is 1/mean(1/γ)."""
     gammas = [0.5, 1.0, 4.0]
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
     got = ft.train(task, ft.fedopt(ft.client.sgd(1e-2)), rounds=1, local_steps=1, rate_multipliers=gammas).params
@@ -121,12 +121,12 @@ def test_by_size_sampling_with_a_uniform_mean_is_unbiased_at_any_cohort_size(coh
 
 def test_uniform_sampling_with_normalised_weights_is_a_ratio_estimate_whose_bias_vanishes_at_full_participation():
     means, errors = zip(*(expected(uniform(), True, cohort) for cohort in (1, 2, 4, 5)))
-    assert abs(means[0] - UPDATES.mean()) < 4 * errors[0]  # a cohort of one forgets its weight: E = plain mean
+    assert abs(means[0] - UPDATES.mean()) < 4 * errors[0]  # weights cancel in a cohort of one: E = plain mean
     biases = [abs(mean - OBJECTIVE) for mean in means]
     assert biases[0] > biases[1] > biases[2] > biases[3] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_uniform_sampling_draws_every_client_at_most_once_and_all_alike():
+def test_uniform_sampling_draws_every_client_at_most_once_and_with_equal_probability():
     keys = jax.random.split(jax.random.key(0), 5_000)
     sizes = client_sizes(SIZES)
     chosen = np.asarray(jax.vmap(lambda key: uniform().draw(key, sizes, 2, None).clients)(keys))
@@ -152,12 +152,12 @@ def test_a_client_that_is_not_finite_is_counted_and_adds_nothing():
     bad = weigh(output(np.inf, False), weights(5.0), jnp.asarray(True))
     sums = total(jax.tree.map(lambda *leaves: jnp.stack(leaves), good, bad))
     assert (float(weighted_sum(sums, "x")), float(mean(sums, "x"))) == (6.0, 2.0)  # 3 · 2, and 3 · 2 / 3
-    assert float(weighted_sum(sums, "count")) == 1.0  # its own weighting counts every client once
+    assert float(weighted_sum(sums, "count")) == 1.0  # this weighting counts every client once
     assert (int(sums.clients), int(sums.dropped), float(sums.metric_sums["loss"][1])) == (1, 1, 1.0)
 
 
 def exploding(values):
-    """One client an entry: the gradient of its loss is its value, so inf makes the client's update infinite."""
+    """One client per entry: the gradient of its loss is its value, so inf makes the client's update infinite."""
     return ft.tasks.from_arrays(
         [{"slope": np.array([value])} for value in values],
         init=lambda key: jnp.zeros(()),
@@ -166,14 +166,14 @@ def exploding(values):
     )
 
 
-def test_a_diverged_client_is_dropped_and_the_rest_train_on():
+def test_a_diverged_client_is_dropped_and_the_others_continue_to_train():
     result = ft.train(exploding([1.0, np.inf, 3.0]), ft.fedopt(ft.client.sgd(0.5)), rounds=1)
     assert result.params == pytest.approx(-0.5 * (1.0 + 3.0) / 2)
     assert list(result.history["dropped"]) == [1]
 
 
 @pytest.mark.filterwarnings("ignore:round")
-def test_a_round_with_nobody_left_is_skipped_and_said_and_many_of_them_stop_the_run():
+def test_a_round_without_finite_updates_is_skipped_with_a_warning_and_many_of_them_stop_the_run():
     with pytest.warns(UserWarning, match=r"round 0: every client's update was not finite"):
         result = ft.train(exploding([np.inf, np.inf]), ft.fedopt(ft.client.sgd(0.5)), rounds=500)
     assert result.params == 0.0

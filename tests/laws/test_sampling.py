@@ -1,4 +1,4 @@
-"""Draws are exact with integers, at a million clients too."""
+"""Draws use exact integer arithmetic, also for a million clients."""
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +23,19 @@ def chi_square(counts, expected):
 
 
 def test_by_size_draws_a_million_clients_in_proportion_to_their_sizes():
-    """As in Stack Overflow: 1 to 128 examples each, 64.5 million in all. Grouped by size: 128 cells."""
+    """As in Stack Overflow: 1 to 128 examples per client, 64.5 million in total. Grouped by size: 128 cells."""
     sizes = np.random.default_rng(0).integers(1, 129, MILLION)
     clients = np.asarray(drawn(from_spec("by_size", "sampling"), sizes, 2_000_000).clients)
     counts = np.bincount(sizes[clients], minlength=129)[1:]
     in_all = np.bincount(sizes, minlength=129)[1:] * np.arange(1, 129)
     assert abs(chi_square(counts, len(clients) * in_all / in_all.sum())) < 4
-    blocks = np.bincount(clients // 10_000, minlength=100)  # and by where they stand: sums in float32 drift
+    blocks = np.bincount(clients // 10_000, minlength=100)  # and grouped by position: float32 sums would drift
     shares = np.add.reduceat(sizes, np.arange(0, MILLION, 10_000)) / sizes.sum()
     assert abs(chi_square(blocks, len(clients) * shares)) < 4
 
 
-def test_by_size_reaches_every_client_in_the_long_run():
-    """At most 3 examples each; after 40 million draws a client with 1 of 2 million examples is missing with e⁻²⁰."""
+def test_by_size_draws_every_client_eventually():
+    """At most 3 examples per client; the chance that 40 million draws miss one of 2 million examples is e⁻²⁰."""
     sizes, seen = np.random.default_rng(1).integers(1, 4, MILLION), np.zeros(MILLION, bool)
     sampling, table = from_spec("by_size", "sampling"), client_sizes(sizes)
     draw = jax.jit(lambda key: sampling.draw(key, table, 4_000_000, None).clients)
@@ -52,7 +52,7 @@ def test_random_integers_are_the_upper_word_of_a_product_of_96_bits(bound):
     assert found.tolist() == [(bound * (int(upper) * 2**32 + int(lower))) >> 64 for upper, lower in zip(high, low)]
 
 
-def test_the_first_and_the_last_ticket_belong_to_the_first_and_the_last_client():
+def test_the_smallest_and_the_largest_random_integer_draw_the_first_and_the_last_client():
     table = client_sizes(np.array([2, 0, 3]))
     assert table.tickets.tolist() == [2, 2, 5] and table.tickets.dtype == jnp.uint32
     clients = np.asarray(drawn(from_spec("by_size", "sampling"), np.array([2, 0, 3]), 10_000).clients)
@@ -60,13 +60,13 @@ def test_the_first_and_the_last_ticket_belong_to_the_first_and_the_last_client()
 
 
 @pytest.mark.parametrize("sizes", [np.array([0.1, 0.3, 0.6]), np.array([1e9, 3e9, 6e9])], ids=["shares", "huge"])
-def test_sizes_that_32_bits_do_not_hold_are_drawn_in_proportion(sizes):
+def test_sizes_above_32_bits_are_drawn_in_proportion(sizes):
     tickets = np.diff(np.asarray(client_sizes(sizes).tickets, np.float64), prepend=0)
     np.testing.assert_allclose(tickets / tickets.sum(), sizes / sizes.sum(), rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", list(FACTORIES["sampling"]))
-def test_a_draw_says_how_often_each_of_its_clients_is_expected(name):
+def test_a_draw_contains_the_expected_count_of_each_of_its_clients(name):
     sizes, cohort, draws = np.array([1, 2, 3, 10]), 2, 40_000
     sampling, table = from_spec(name, "sampling"), client_sizes(sizes)
     keys = jax.random.split(jax.random.key(2), draws)

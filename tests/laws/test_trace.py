@@ -1,4 +1,4 @@
-"""What dividing by the trace means, for every client optimizer."""
+"""Properties of the trace, for every client optimizer."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def preconditioners_along(optimizer, gradients):
 
 
 def displacement(optimizer, vectors, pairs):
-    """Σ_k move(vector_k), the preconditioners given."""
+    """Σ_k move(vector_k) for given preconditioners."""
     memory, total = optimizer.move.init(vectors[0]), jnp.zeros_like(vectors[0])
     for v, (p, state) in zip(vectors, pairs):
         step, memory = optimizer.move.step(v, p, state, memory)
@@ -69,7 +69,7 @@ def test_weights_of_the_gradients_sum_to_the_identity_under_the_exact_trace(name
         pairs = preconditioners_along(optimizer, gradients)
         inverse = linear.inverse(trace_of("exact", optimizer, gradients, pairs))
         basis = jnp.eye(3)
-        # Σ_k A_k e is the displacement under the constant gradient e, the P's held fixed
+        # Σ_k A_k e is the displacement under the constant gradient e, with fixed P_k
         total = jnp.stack(
             [linear.apply(inverse, displacement(optimizer, jnp.broadcast_to(e, (steps, 3)), pairs)) for e in basis]
         )
@@ -97,7 +97,7 @@ def test_a_move_is_linear_in_the_gradients_once_the_preconditioners_are_given():
             np.testing.assert_allclose(left, right, atol=1e-10)
 
 
-def test_the_papers_trace_weighs_the_preconditioners_the_other_way_round():
+def test_the_papers_trace_weights_the_preconditioners_in_reverse_order():
     """Exact: Σ P_k (1−β^{k+1}); paper: Σ P_k (1−β^{τ−k}). With β = 1/2, two steps:
     exact (1/2) P_0 + (3/4) P_1, paper (3/4) P_0 + (1/2) P_1."""
     optimizer = client.adam(0.1, beta1=0.5, bias_correction=False)

@@ -33,7 +33,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("optimizer, corrected, state", CASES)
-def test_three_rounds_equal_the_twins(optimizer, corrected, state):
+def test_three_rounds_equal_those_of_the_pseudocode(optimizer, corrected, state):
     correction, trace = corrected
     method = ft.fedopt(getattr(ft.client, optimizer)(RATE), correction=correction, trace=trace, client_state=state)
     fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
@@ -43,7 +43,7 @@ def test_three_rounds_equal_the_twins(optimizer, corrected, state):
     np.testing.assert_allclose(fast.params, slow, rtol=1e-12)
 
 
-def test_lagged_adagrad_equals_the_twins():
+def test_lagged_adagrad_equals_that_of_the_pseudocode():
     method = ft.fedopt(ft.client.adagrad(RATE, lagged=True), correction="joint")
     fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
     slow = twin.federate(

@@ -1,4 +1,4 @@
-"""Lanes sharded over several devices: the same answer, up to the order of floating-point sums."""
+"""Lanes sharded over several devices give the same result, up to the order of floating-point sums."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ loss = lambda params, example: jnp.sum((params["w"] - example["x"]) ** 4)
 task = ft.tasks.from_arrays(clients, lambda key: {"w": jnp.zeros(3)}, loss, batch_size=4)
 method = ft.fedopt(ft.client.adam(0.02), client_state="inherit")
 out = []
-for lanes in (5, 1):  # 5 lanes hold the whole cohort of 5 on one device; 1 lane a device uses both
+for lanes in (5, 1):  # 5 lanes hold the whole cohort of 5 on one device; 1 lane per device uses both
     simulation = Simulation(task, method, cohort=5, lanes=lanes)
     state, infos = simulation.run(simulation.start(), 1)
     state, infos = simulation.run(state, 3)
@@ -31,7 +31,7 @@ print(json.dumps(out))
 """
 
 
-def test_lanes_on_two_devices_give_the_result_of_one_memory_of_clients_included():
+def test_lanes_on_two_devices_give_the_weights_and_client_memory_of_one_device():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     alone, together = json.loads(done.stdout)

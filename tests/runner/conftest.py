@@ -10,7 +10,7 @@ SETTING = "jax_disable_most_optimizations"
 
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Here and in processes: compiling is nearly all of their time, and what it gains in speed nobody needs here."""
+    """Fast compilation, here and in child processes: it takes most of the time of these tests."""
     before = jax.config.values[SETTING], os.environ.get(SETTING.upper())
     jax.config.update(SETTING, True)
     os.environ[SETTING.upper()] = "1"

@@ -1,4 +1,4 @@
-"""Small runs into folders, and what they leave as far as two equal runs leave the same: all but the seconds."""
+"""Small runs with folders, and their files without the parts that differ between equal runs: the seconds."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from fedtrue.runner.rounds import run_rounds
 from fedtrue.runner.stop import Stop
 
 ROUNDS, EVERY = 9, 4  # checkpoints after rounds 4, 8 and 9
-FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles soonest
+FEW = {"cohort": 2, "lanes": 1, "local_steps": 3}  # one lane compiles fastest
 RNG = np.random.default_rng(0)
 
 
@@ -40,7 +40,7 @@ def quadratic():
 
 
 def stopping_after(done, signal_number=15):
-    """(stop, after): someone asks for the end while round `done` is reported."""
+    """(stop, after): a signal arrives while round `done` is reported."""
     stop = Stop()
 
     def after(now):
@@ -50,7 +50,7 @@ def stopping_after(done, signal_number=15):
 
 
 class Runs:
-    """A task by a method, compiled once, run into as many folders as wanted."""
+    """A task with a method, compiled once for runs into any number of folders."""
 
     def __init__(self, task, method, **settings):
         self.task, self.method = task, method
@@ -68,7 +68,7 @@ class Runs:
 
 @contextmanager
 def small_disk(path, size="1m"):
-    """A file system of its own that can be full; a test that gets none skips."""
+    """A separate small file system that can become full; the test is skipped if it cannot be mounted."""
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""The archive format: what is written is read back, the same runs give the same bytes, damage is refused."""
+"""The archive format: archives are read back unchanged, the same runs give the same bytes, damage is refused."""
 
 import json
 import lzma
@@ -27,27 +27,27 @@ def rewritten(path, change):
 
 
 @pytest.mark.parametrize("archive", [SWEEP, Archive(None, {"000-sgd": SGD})])
-def test_what_is_written_is_read_back(tmp_path, archive):
+def test_an_archive_is_read_back_as_written(tmp_path, archive):
     path = tmp_path / f"any{SUFFIX}"
     path.write_bytes(to_bytes(archive))
     assert read(path) == archive
 
 
-def test_the_same_runs_give_the_same_bytes_in_whatever_order_they_are_given():
+def test_the_same_runs_give_the_same_bytes_in_any_order():
     assert to_bytes(SWEEP) == to_bytes(Archive(SWEEP.sweep, {run.name: run for run in (ADAM, SGD)}))
 
 
-def test_decompressed_it_is_json_lines_a_header_then_each_run_followed_by_its_rounds(path):
+def test_a_decompressed_archive_is_json_lines_with_a_header_and_each_run_followed_by_its_rounds(path):
     lines = lzma.decompress(path.read_bytes()).decode().splitlines()
     header, sgd, first, second, adam = map(json.loads, lines)
     assert header == {"format": "fedtrue runs", "version": 1, "sweep": SWEEP.sweep, "runs": 2}
     assert (sgd["run"], sgd["tree"], sgd["config"], sgd["lines"]) == ("000-sgd", "committed", SGD.config, 2)
     assert (first["round"], second["loss"]) == (0, None)
     assert (adam["run"], adam["lines"]) == ("001-adam", 0)
-    assert "η" in lines[1]  # as people search for it, not as \u03b7
+    assert "η" in lines[1]  # readable for grep, not \u03b7
 
 
-def test_an_archive_that_was_written_again_is_read_again(path):
+def test_an_archive_that_has_changed_is_read_again(path):
     assert len(read(path).runs) == 2
     path.write_bytes(to_bytes(Archive(None, {"000-sgd": SGD})))
     assert len(read(path).runs) == 1
@@ -58,7 +58,7 @@ def test_an_archive_that_does_not_exist_is_named_with_the_command_that_writes_it
         read(tmp_path / f"none{SUFFIX}")
 
 
-def test_wherever_an_archive_is_cut_off_it_is_refused(path):
+def test_an_archive_truncated_at_any_byte_is_refused(path):
     whole = path.read_bytes()
     for length in range(8, len(whole), 7):
         path.write_bytes(whole[:length])
@@ -79,13 +79,13 @@ def test_an_archive_with_a_changed_byte_is_refused(path):
     [
         lambda lines: lines[:-2],  # a run's rounds are missing
         lambda lines: lines[:-1],  # a run is missing
-        lambda lines: [*lines, lines[-1]],  # a run twice
+        lambda lines: [*lines, lines[-1]],  # a run occurs twice
         lambda lines: [lines[0], "[]", *lines[2:]],
         lambda lines: [lines[0], "{}", *lines[2:]],
         lambda lines: [lines[0], "no JSON", *lines[2:]],
     ],
 )
-def test_lines_that_do_not_fit_together_are_refused(path, change):
+def test_inconsistent_lines_are_refused(path, change):
     rewritten(path, change)
     with pytest.raises(ValueError, match=r"rates\.runs\.xz is damaged"):
         read(path)
@@ -95,13 +95,13 @@ def test_lines_that_do_not_fit_together_are_refused(path, change):
     "content",
     [b"", b"task = 'mnist'", lzma.compress(b""), lzma.compress(b"text\n"), lzma.compress(b"[]"), lzma.compress(b"{}")],
 )
-def test_a_foreign_file_is_refused_with_what_to_give_instead(path, content):
+def test_a_file_of_another_format_is_refused_with_the_cure(path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is not an archive of runs: give a run folder, or a file that `fedtrue pack`"):
         read(path)
 
 
-def test_an_archive_of_a_later_version_asks_for_a_later_fedtrue(path):
+def test_an_archive_of_a_newer_format_version_asks_to_update_fedtrue(path):
     rewritten(path, lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]])
     with pytest.raises(ValueError, match=r"has format version 2, this fedtrue reads 1: update fedtrue"):
         read(path)

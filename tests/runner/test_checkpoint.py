@@ -1,4 +1,4 @@
-"""A checkpoint is the state or it is none: no damage makes it another."""
+"""A checkpoint restores exactly the saved state, or it is refused as damaged."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ CLIENTS = 8
 
 
 def start(clients=CLIENTS, weights=4):
-    """A run's state before round 0: what clients keep, several types of numbers."""
+    """The state of a run before round 0, with client memory and several dtypes."""
     params = {"w": np.zeros((2, weights), np.float32), "b": np.zeros(3, np.float64)}
     optimizer = ({"count": np.int32(0)}, np.zeros((), bool))
     memory = {"v": np.full((clients, weights), 0.1, np.float32), "count": np.zeros(clients, np.float32)}
@@ -27,7 +27,7 @@ def start(clients=CLIENTS, weights=4):
 
 
 def after(rounds, seen, clients=CLIENTS, weights=4):
-    """Some other state, in which only the memory of `seen` differs from the start's."""
+    """Another state, in which only the memory of the clients `seen` differs from the initial one."""
     random = np.random.default_rng(rounds)
     other = lambda leaf: (100 * random.normal(size=np.shape(leaf))).astype(np.asarray(leaf).dtype)
     first = start(clients, weights)
@@ -38,14 +38,14 @@ def after(rounds, seen, clients=CLIENTS, weights=4):
 
 
 def saved(folder, rounds, seen, **sizes):
-    """The state, written as a run does it."""
+    """The state, after it was written as in a run."""
     state, seen = after(rounds, seen, **sizes), np.asarray(seen)
     save(folder, rounds, state._replace(memory=rows_of(state.memory, seen)), seen)
     return state
 
 
 def restored(found, first):
-    """As a run goes on: the state it began with, brought to where the checkpoint was taken."""
+    """As when a run resumes: the state in the checkpoint, with the shapes of the initial state."""
     clients = len(jax.tree.leaves(first.memory)[0]) if jax.tree.leaves(first.memory) else CLIENTS
     check_clients(found, clients)
     state = checkpoint.restored(found, first._replace(memory=rows_of(first.memory, found.clients)))
@@ -57,7 +57,7 @@ def same(a, b):
     return all(jax.tree.leaves(equal))
 
 
-def test_what_is_saved_comes_back_exactly_with_the_memory_of_those_who_never_took_part(tmp_path):
+def test_the_saved_state_is_restored_exactly_with_the_memory_of_clients_that_never_took_part(tmp_path):
     state = saved(tmp_path, 40, [1, 2, 6])
     found = newest(tmp_path, pytest.fail)
     assert found.round == 40
@@ -65,22 +65,22 @@ def test_what_is_saved_comes_back_exactly_with_the_memory_of_those_who_never_too
     assert same(restored(found, start()), state)
 
 
-def test_the_last_two_are_kept(tmp_path):
+def test_the_last_two_checkpoints_are_kept(tmp_path):
     for rounds in (10, 20, 30, 5_000_000_000):
         saved(tmp_path, rounds, [0])
     assert rounds_saved(tmp_path) == [30, 5_000_000_000]
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_what_a_crash_left_half_written_is_swept_away_by_the_next(tmp_path):
+def test_partial_files_of_a_crash_are_deleted_by_the_next_save(tmp_path):
     for name in ("00000007.safetensors", "00000009.safetensors.part", "00000009.json.part"):
         (tmp_path / name).write_bytes(b"half")
     saved(tmp_path, 10, [0])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000010.json", "00000010.safetensors"]
 
 
-def test_no_flipped_byte_in_either_file_makes_it_another_state(tmp_path):
-    """Each is noticed, and the one before is taken, or it changes nothing."""
+def test_no_flipped_byte_in_either_file_gives_another_state(tmp_path):
+    """Each is detected and the previous checkpoint is used, or it has no effect."""
     before, newer = saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     fell_back = 0
     for path in sorted(tmp_path.glob("00000020.*")):
@@ -109,43 +109,43 @@ def test_no_flipped_byte_in_either_file_makes_it_another_state(tmp_path):
     ],
     ids=["a byte short", "empty", "no arrays", "facts cut", "facts empty", "facts of another kind", "another round"],
 )
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_said_in_one_line(damage, tmp_path):
+def test_a_damaged_newest_checkpoint_is_reported_in_one_line_and_the_previous_one_is_used(damage, tmp_path):
     before, _ = saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     damage(tmp_path / "00000020.safetensors", tmp_path / "00000020.json")
     said = []
     assert same(restored(newest(tmp_path, said.append), start()), before)
     assert len(said) == 1
     assert said[0].startswith("checkpoint of round 20 cannot be used (")
-    assert said[0].endswith("): going back to the one before")
+    assert said[0].endswith("): resuming from the previous checkpoint")
 
 
-def test_arrays_without_facts_are_no_checkpoint_as_a_crash_leaves_them_so(tmp_path):
+def test_arrays_without_a_manifest_as_after_a_crash_are_not_a_checkpoint(tmp_path):
     before, _ = saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     (tmp_path / "00000020.json").unlink()
     assert same(restored(newest(tmp_path, pytest.fail), start()), before)
 
 
-def test_when_none_is_whole_the_run_starts_anew_and_that_is_said(tmp_path):
+def test_without_an_undamaged_checkpoint_the_run_starts_again_and_reports_it(tmp_path):
     saved(tmp_path, 10, [3])
     (tmp_path / "00000010.safetensors").write_bytes(b"")
     said = []
     assert newest(tmp_path, said.append) is None
-    assert said[0].endswith("going back to the start")
+    assert said[0].endswith("resuming from the start")
 
 
-def test_a_checkpoint_beyond_the_records_is_not_used(tmp_path):
-    """Its rounds would be missing from metrics.jsonl for ever."""
+def test_a_checkpoint_newer_than_the_records_is_not_used(tmp_path):
+    """Its rounds would be missing from metrics.jsonl."""
     saved(tmp_path, 10, [3]), saved(tmp_path, 20, [1, 3])
     said = []
     assert [found.round for found in newest_of_all([tmp_path], said.append, recorded=19)] == [10]
     assert said == [
-        "checkpoint of round 20 cannot be used (the records end after 19 rounds): going back to the one before"
+        "checkpoint of round 20 cannot be used (the records end after 19 rounds): resuming from the previous checkpoint"
     ]
     assert [found.round for found in newest_of_all([tmp_path], pytest.fail, recorded=20)] == [20]
 
 
-def test_runs_that_train_together_go_on_from_a_round_that_all_have_saved(tmp_path):
-    """A crash between their saves leaves one a checkpoint ahead."""
+def test_runs_that_train_together_resume_from_a_round_that_all_have_saved(tmp_path):
+    """After a crash between their saves, one run has a newer checkpoint than the others."""
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, rounds in ((one, 10), (other, 10), (one, 20)):
         saved(folder, rounds, [0])
@@ -157,7 +157,7 @@ def test_runs_that_train_together_go_on_from_a_round_that_all_have_saved(tmp_pat
     "other, said",
     [
         (start(weights=5), r"'(server/params/w|memory/v)' is float32 \("),
-        (start()._replace(memory=()), "one has 'memory/count', the other has not"),
+        (start()._replace(memory=()), "only one of them has 'memory/count'"),
         (start()._replace(server=ServerState({"w": np.zeros((2, 4), np.float32)}, (), ())), "one has 'server/"),
         (start(clients=3), "it has a client 6, the task 3 clients"),
     ],
@@ -169,7 +169,7 @@ def test_a_checkpoint_of_another_method_or_task_is_refused(other, said, tmp_path
         restored(newest(tmp_path, pytest.fail), other)
 
 
-def test_its_size_grows_with_those_who_took_part_and_not_with_the_federation(tmp_path):
+def test_the_size_of_a_checkpoint_depends_on_the_clients_that_took_part_and_not_on_the_federation(tmp_path):
     size = lambda folder: sum(path.stat().st_size for path in folder.iterdir())
     few, many, more = (tmp_path / name for name in ("few", "many", "more"))
     saved(few, 1, [2, 7, 9], clients=10)
@@ -182,14 +182,14 @@ def test_its_size_grows_with_those_who_took_part_and_not_with_the_federation(tmp
 
 @pytest.mark.parametrize("count", [1, 511, 512, 513, 1500])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_rows_gathered_on_the_device_are_the_rows(count, axis):
+def test_rows_gathered_on_the_device_equal_rows_indexed_on_the_host(count, axis):
     random = np.random.default_rng(0)
     memory = {"v": jnp.asarray(random.normal(size=(2000, 3) if axis == 0 else (4, 2000, 3)), jnp.float32)}
     clients = np.sort(random.choice(2000, count, replace=False))
     np.testing.assert_array_equal(rows_of(memory, clients, axis)["v"], np.take(np.asarray(memory["v"]), clients, axis))
 
 
-def test_however_many_took_part_nothing_is_compiled_again():
+def test_saving_does_not_recompile_for_any_number_of_clients_that_took_part():
     memory = jnp.zeros((3000, 5))
     rows_of(memory, np.arange(10))
     compiled = store._take_on_device._cache_size()

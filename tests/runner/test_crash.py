@@ -1,4 +1,4 @@
-"""A run survives what happens to processes and disks: killed at any moment, inside a write too, or out of room."""
+"""A run can be resumed after a SIGKILL at any moment, also during a write, and after a full disk."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.compiled_programs import READ_ONLY
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-# Trains into a folder; at the so-manieth call of a function it dies by a real SIGKILL, the work half done.
+# Trains into a folder; the N-th call of a function does half its work and then kills the process with SIGKILL.
 DRIVER = """
 import os, signal, sys
 from contextlib import suppress
@@ -67,22 +67,22 @@ ft.train(task, method, rounds=2000, cohort=2, lanes=1, local_steps=2, out=folder
          progress=say)
 """
 KILLS = ["fsync"] * 6 + ["append"] * 4 + ["replace"] * 4 + ["unlink"] * 2 + ["any moment"] * 4  # twenty
-SELDOM = 1000  # checkpoints for runs that nobody kills
+SELDOM = 1000  # rounds between checkpoints of runs that are not killed
 
 
 def started(*arguments, **environment):
-    """A process of its own."""
+    """A child process."""
     command, environment = [sys.executable, *arguments], {**os.environ, **environment}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def driven(folder, where="nowhere", at=0, every=SELDOM):
-    environment = {} if where == "nowhere" else READ_ONLY  # a kill inside JAX's cache would damage it for everybody
+    environment = {} if where == "nowhere" else READ_ONLY  # a kill while JAX writes its cache would damage it
     return started("-c", DRIVER, str(folder), where, str(at), str(every), **environment)
 
 
 def killed(process, delay):
-    """From outside, so long after its first round."""
+    """Kills the process `delay` seconds after its first round."""
     assert process.stdout.readline().strip()
     time.sleep(delay)
     process.kill()
@@ -93,7 +93,7 @@ def killed(process, delay):
     [["append", "any moment", "partial file"], pytest.param(KILLS, marks=pytest.mark.slow)],
     ids=["three", "twenty"],
 )
-def test_a_run_killed_again_and_again_also_inside_writes_ends_as_if_nothing_had_happened(kills, tmp_path):
+def test_a_run_killed_many_times_also_during_writes_ends_like_an_uninterrupted_one(kills, tmp_path):
     whole, folder, random = tmp_path / "whole", tmp_path / "killed", np.random.default_rng(1)
     reference = driven(whole)
     assert reference.communicate()[1] == ""
@@ -107,12 +107,12 @@ def test_a_run_killed_again_and_again_also_inside_writes_ends_as_if_nothing_had_
         complaints = []
         found = checkpoint.newest(folder / "checkpoints", complaints.append)
         lines = read_lines(folder / METRICS)
-        assert complaints == []  # what a kill leaves is never a damaged checkpoint, only none
+        assert complaints == []  # a kill never leaves a damaged checkpoint
         assert [line["round"] for line in lines] == list(range(len(lines)))
         assert (found.round if found else 0) <= len(lines)
         partial_files += len(list(folder.rglob("*.part")))
         torn_lines += not (folder / METRICS).read_bytes().endswith(b"\n")
-    assert partial_files >= kills.count("partial file") + kills.count("fsync") // 2  # they were inside writes
+    assert partial_files >= kills.count("partial file") + kills.count("fsync") // 2  # the kills happened during writes
     assert torn_lines >= 1
     final = driven(folder)
     assert final.communicate()[1] == ""
@@ -123,7 +123,7 @@ def test_a_run_killed_again_and_again_also_inside_writes_ends_as_if_nothing_had_
 
 
 def fill(disk, pages_left):
-    """All of it, but for a few pages."""
+    """Fills the disk up to a few pages."""
     with (disk / "ballast").open("ab", buffering=0) as ballast:
         try:
             while True:
@@ -132,8 +132,8 @@ def fill(disk, pages_left):
             ballast.truncate(ballast.tell() // 4096 * 4096 - 4096 * pages_left)
 
 
-def test_lines_that_do_not_fit_on_the_disk_leave_nothing_of_themselves(tmp_path):
-    """The system takes the part that fits and says so by a number, not by an error."""
+def test_lines_that_do_not_fit_on_the_disk_are_not_written_in_part(tmp_path):
+    """`write` writes the part that fits and returns its length, without an error."""
     with small_disk(tmp_path / "disk", "64k") as disk:
         appender, written = Appender(disk / METRICS, 0), 0
         with pytest.raises(OSError, match=r"No space left on device.*metrics\.jsonl"):
@@ -150,10 +150,10 @@ def runs():
 
 
 @pytest.mark.parametrize("pages", [0, 1])
-def test_a_disk_that_fills_up_under_way_leaves_the_checkpoint_before_and_the_run_goes_on_when_there_is_room(
+def test_a_disk_that_fills_up_keeps_the_previous_checkpoint_and_the_run_resumes_once_there_is_space(
     pages, runs, tmp_path
 ):
-    """Without a free page the arrays cannot be written; with one they can, and the facts that make them good cannot."""
+    """Without a free page the arrays cannot be written; with one they can, but their manifest cannot."""
     runs.into(tmp_path / "whole")
     with small_disk(tmp_path / "disk") as disk:
         with pytest.raises(OSError, match="No space left on device"):
@@ -167,15 +167,15 @@ def test_a_disk_that_fills_up_under_way_leaves_the_checkpoint_before_and_the_run
         assert left_by(disk / "run") == left_by(tmp_path / "whole")
 
 
-def test_a_process_without_room_ends_with_one_line_that_names_the_cure_and_resumes_once_there_is_room(tmp_path, capsys):
+def test_a_full_disk_ends_a_process_with_one_line_that_names_the_cure_and_it_resumes_later(tmp_path, capsys):
     run = ["run", "quadratic", "--rounds", "2500", "--lanes", "1", "--checkpoint-every", "100"]
     assert main([*run, "--out", str(tmp_path / "whole")]) == 0
     with small_disk(tmp_path / "disk", "256k") as disk:  # a line has about 200 bytes, the run 2,500 lines
         process = started("-m", "fedtrue", *run, "--out", str(disk / "run"))
-        said = process.communicate(timeout=120)[1].splitlines()[1:]  # after the line about lanes
+        said = process.communicate(timeout=120)[1].splitlines()[1:]  # the first line is about lanes
         assert (process.returncode, len(said)) == (2, 1)
         assert said[0].startswith(f"fedtrue: No space left on device, writing {disk / 'run'}")
-        assert said[0].endswith(f": make room, then go on with `fedtrue resume {disk / 'run'}`")
+        assert said[0].endswith(f": free some disk space, then resume with `fedtrue resume {disk / 'run'}`")
         reached = checkpoint.newest(disk / "run" / "checkpoints", pytest.fail).round
         assert 100 <= reached <= len(lines_of(disk / "run")) < 2500
         subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
@@ -183,7 +183,7 @@ def test_a_process_without_room_ends_with_one_line_that_names_the_cure_and_resum
         assert left_by(disk / "run") == left_by(tmp_path / "whole")
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path, capsys):
     with small_disk(tmp_path / "disk") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert main(["run", "quadratic", "--rounds", "1", "--out", str(disk / "run")]) == 2

@@ -1,4 +1,4 @@
-"""Evaluation streams, adds up, and sees every client."""
+"""Evaluation streams over the data, and its sums include every client."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +35,7 @@ def test_the_metrics_do_not_depend_on_how_the_data_is_cut_into_batches(sizes, ba
     assert found.per_client["above"] == pytest.approx([(client > 0).mean() for client in clients])
 
 
-def test_an_average_hides_who_is_left_behind_and_the_quantiles_do_not():
+def test_quantiles_show_clients_with_low_metrics_that_an_average_hides():
     clients = [[1.0] * 100] * 18 + [[-1.0]] * 2  # two small clients of twenty are always wrong
     task = task_of(clients, 64)
     found = Evaluator(task)(jnp.zeros(()), task.train)
@@ -43,22 +43,22 @@ def test_an_average_hides_who_is_left_behind_and_the_quantiles_do_not():
     assert found.quantiles("above") == {"lowest_tenth": 0.0, "p10": pytest.approx(0.9), "median": 1.0, "p90": 1.0}
 
 
-def test_a_limit_looks_at_the_first_examples_only():
+def test_a_limit_evaluates_only_the_first_examples():
     task = task_of([[1.0, 1.0], [3.0, 100.0]], 4)
     found = Evaluator(task)(jnp.zeros(()), task.train, limit=3)
     assert found.metrics["loss"] == pytest.approx(5 / 3)  # 1, 1, 3
 
 
-def test_a_batch_is_summed_over_its_own_clients_however_many_there_are():
+def test_a_batch_is_summed_only_over_its_own_clients():
     first, sums = sums_of_clients(np.array([70_000, 70_000, 70_002]), np.array([[1.0, 2.0, 4.0]]))
     assert first == 70_000
     assert sums.tolist() == [[3.0, 0.0, 4.0]]  # 1 + 2; client 70,001 has no example here; 4
 
 
-def test_of_many_clients_only_those_that_are_reached_have_an_entry():
+def test_only_evaluated_clients_have_an_entry():
     task = task_of([[1.0]] * 5 + [[2.0, 4.0]] + [[1.0]] * 1000, 2)
     found = Evaluator(task)(jnp.zeros(()), task.train, limit=6)
-    assert found.per_client["loss"].tolist() == [1, 1, 1, 1, 1, 2]  # of the sixth client the first example
+    assert found.per_client["loss"].tolist() == [1, 1, 1, 1, 1, 2]  # the first example of the sixth client
 
 
 def test_the_limit_is_a_setting_of_the_run():
@@ -75,7 +75,7 @@ def test_views_of_the_data_are_evaluated_as_such():
     assert evaluate(jnp.zeros(()), task.train.subset(np.array([2, 0]))).per_client["loss"] == pytest.approx([8, 2])
 
 
-def test_evaluation_reads_a_batch_at_a_time_whatever_the_size_of_the_test_set(monkeypatch):
+def test_evaluation_reads_one_batch_at_a_time_for_every_size_of_the_test_set(monkeypatch):
     read = []
 
     class Watched(np.ndarray):
@@ -91,11 +91,11 @@ def test_evaluation_reads_a_batch_at_a_time_whatever_the_size_of_the_test_set(mo
     assert len(read) == 63  # ⌈1000 / 16⌉
 
 
-def test_nothing_counted_is_nan_not_an_error():
+def test_a_count_of_zero_gives_nan_and_no_error():
     assert np.isnan(means({"accuracy": (0.0, 0.0)})["accuracy"])
 
 
-def test_training_evaluates_every_so_often_and_at_the_end():
+def test_training_evaluates_at_the_given_interval_and_at_the_end():
     task = ft.tasks.from_arrays(
         [{"x": np.ones(3)}],
         lambda key: jnp.zeros(()),

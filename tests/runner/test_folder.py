@@ -25,7 +25,7 @@ def test_two_rounds_into_a_folder_need_no_fcntl(tmp_path):
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_locked_folder_is_refused_again_and_again_and_the_process_that_holds_it_is_named(tmp_path):
+def test_a_locked_folder_is_refused_every_time_and_the_process_that_holds_it_is_named(tmp_path):
     message = f"is being written by process {os.getpid()}: wait for it, or stop it"
     with RunLock(tmp_path):
         for _ in range(2):  # a refused process does not release the lock of the other
@@ -33,7 +33,7 @@ def test_a_locked_folder_is_refused_again_and_again_and_the_process_that_holds_i
                 pytest.fail("locked twice")
 
 
-def test_a_released_folder_can_be_locked_again_and_names_nobody(tmp_path):
+def test_a_released_folder_can_be_locked_again_and_names_no_process(tmp_path):
     with RunLock(tmp_path):
         pass
     with RunLock(tmp_path):
@@ -54,10 +54,13 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
         assert (tmp_path / ".lock.pid").read_text() == str(os.getpid())
 
 
-def test_a_disk_that_is_full_before_the_first_round_names_the_cure(tmp_path, monkeypatch):
+def test_a_full_disk_before_the_first_round_is_reported_with_the_cure(tmp_path, monkeypatch):
     def no_space(lock):
         raise OSError(errno.ENOSPC, "No space left on device", lock.lock_file)
 
     monkeypatch.setattr(FileLock, "acquire", no_space)
-    with pytest.raises(OSError, match=r"No space left on device, writing .*\.lock: make room$"), RunLock(tmp_path):
+    with (
+        pytest.raises(OSError, match=r"No space left on device, writing .*\.lock: free some disk space$"),
+        RunLock(tmp_path),
+    ):
         pytest.fail("locked")

@@ -1,4 +1,4 @@
-"""Dispatches end where the host has something to do."""
+"""Dispatches end at the rounds after which the host evaluates or saves."""
 
 import pytest
 from hypothesis import given
@@ -10,8 +10,8 @@ from fedtrue.runner.host_schedule import HostSchedule
 EVERY = st.none() | st.integers(1, 12)
 
 
-def walked(found):
-    """The rounds at which dispatches that are never cut short end."""
+def ends_of_dispatches(found):
+    """The rounds at which dispatches end, if each is as long as the schedule allows."""
     done, ends = 0, []
     while done < found.rounds:
         done = found.next(done)
@@ -22,11 +22,11 @@ def walked(found):
 @given(rounds=st.integers(0, 40), evaluate=EVERY, checkpoint=st.integers(1, 12))
 def test_dispatches_end_at_every_multiple_and_at_the_last_round_and_nowhere_else(rounds, evaluate, checkpoint):
     due = {r for r in range(1, rounds + 1) if r % checkpoint == 0 or (evaluate and r % evaluate == 0) or r == rounds}
-    assert walked(HostSchedule(rounds, evaluate, checkpoint)) == sorted(due)
+    assert ends_of_dispatches(HostSchedule(rounds, evaluate, checkpoint)) == sorted(due)
 
 
 @given(done=st.integers(0, 50), evaluate=EVERY, checkpoint=st.integers(1, 12))
-def test_the_next_pause_lies_ahead_wherever_a_resumed_run_begins(done, evaluate, checkpoint):
+def test_the_next_end_is_in_the_future_wherever_a_resumed_run_begins(done, evaluate, checkpoint):
     assert done < HostSchedule(51, evaluate, checkpoint).next(done) <= 51
 
 
@@ -36,16 +36,16 @@ def test_evaluation_and_checkpoints_are_due_at_their_multiples_and_at_the_end():
     assert [r for r in range(1, 11) if found.checkpoint_due(r)] == [3, 6, 9, 10]
 
 
-def test_in_seconds_a_checkpoint_is_due_when_so_many_have_passed_since_the_last(monkeypatch):
+def test_a_checkpoint_in_seconds_is_due_when_that_time_has_passed_since_the_last(monkeypatch):
     now = 100.0
     monkeypatch.setattr(host_schedule.time, "monotonic", lambda: now)
     found = HostSchedule(1000, checkpoint_every="2.5s")
-    assert found.next(7) == 1000  # no round is special
+    assert found.next(7) == 1000  # no round ends a dispatch
     due = []
     for done in range(1, 9):
         now += 1.0
         due.append(found.checkpoint_due(done))
-    assert due == [False, False, True] * 2 + [False, False]  # 3 s ≥ 2.5 s, counted anew from there
+    assert due == [False, False, True] * 2 + [False, False]  # 3 s ≥ 2.5 s, then counted from there
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_in_seconds_a_checkpoint_is_due_when_so_many_have_passed_since_the_last(
         (2.5, "checkpoint_every must be an integer of at least 1, not 2.5"),
     ],
 )
-def test_what_is_neither_rounds_nor_seconds_is_refused(every, said):
+def test_an_interval_that_is_neither_rounds_nor_seconds_is_refused(every, said):
     with pytest.raises(ValueError) as error:
         HostSchedule(10, checkpoint_every=every)
     assert said in str(error.value)

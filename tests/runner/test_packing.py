@@ -1,4 +1,4 @@
-"""A packed run is read like the run, but for what was left out; uncommitted code is refused or marked."""
+"""A packed run is read like the run, without the omitted keys; uncommitted code is refused or marked."""
 
 import json
 
@@ -33,7 +33,7 @@ def pack(*arguments):
 
 
 def refused(capsys, *arguments):
-    """The one line said by a pack that is refused."""
+    """The one line on stderr of a refused `pack`."""
     assert pack(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -56,14 +56,14 @@ def test_a_packed_run_has_the_same_numbers_to_four_digits_and_the_same_bytes_eve
     assert once.read_bytes() == twice.read_bytes()
 
 
-def test_an_evaluation_keeps_six_digits_of_a_rounds_own_numbers_four_are_enough(tmp_path):
+def test_evaluations_keep_six_digits_and_training_metrics_four(tmp_path):
     line = {"round": 0, "loss": 1.23456789, "seconds": 0.0123456789, "evaluation": {"test": {"accuracy": 0.123456789}}}
     assert pack(write_run(tmp_path / "run", lines=[line]), "-o", tmp_path) == 0
     expected = {"round": 0, "loss": 1.235, "seconds": 0.01235, "evaluation": {"test": {"accuracy": 0.123457}}}
     assert run_lines(tmp_path / f"run{SUFFIX}" / "run") == [expected]
 
 
-def test_packing_an_archive_gives_its_own_bytes(tmp_path):
+def test_packing_an_archive_gives_the_same_bytes(tmp_path):
     assert pack(write_sweep(tmp_path / "rates"), "-o", tmp_path / "once") == 0
     assert pack(tmp_path / "once", "-o", tmp_path / "twice") == 0
     once, twice = (tmp_path / folder / f"rates{SUFFIX}" for folder in ("once", "twice"))
@@ -116,7 +116,7 @@ def test_a_file_takes_the_runs_of_one_sweep(tmp_path, capsys):
     assert not (tmp_path / f"other{SUFFIX}").exists()
 
 
-def test_a_file_of_another_kind_is_no_target(tmp_path, capsys):
+def test_a_file_of_another_format_is_refused_as_a_target(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     (tmp_path / "notes").write_text("text")
     for name in ("notes", "run.xz"):
@@ -184,7 +184,7 @@ def test_a_refusal_counts_the_other_runs(tmp_path, capsys):
     assert f"{tmp_path / 'rates' / 'a'} (and 2 more) was trained" in line
 
 
-def test_where_it_is_allowed_the_archive_marks_every_run(tmp_path, capsys):
+def test_with_allow_uncommitted_the_archive_marks_every_run(tmp_path, capsys):
     for name, commit in {"0": COMMIT, "1": COMMIT + "+", "2": ""}.items():
         write_run(tmp_path / "rates" / name, commit)
     (tmp_path / "rates" / SWEEP).write_text("")

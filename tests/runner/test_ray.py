@@ -1,4 +1,4 @@
-"""A sweep over a Ray cluster, here one of two workers on this machine or a stand-in for it, ends as it does without."""
+"""A sweep on a Ray cluster of two local workers, or a fake of one, gives the same results as without Ray."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def swept(folder, rounds, *words):
     return weights(out)
 
 
-def kill_a_worker_at_work(out, killed, ended):
+def kill_a_busy_worker(out, killed, ended):
     """The process that writes the first cell with a checkpoint; its folder's lock names it."""
     while not ended.wait(0.02):
         for lock in out.glob("*/.lock.pid"):
@@ -55,7 +55,7 @@ def assert_ends_agree(on_ray, here):
 
 
 class StandInForRay:
-    """Ray's calls as the sweep makes them, for two workers; each share is trained twice, as after a worker's death."""
+    """The part of Ray's API that sweeps use, with two workers; each group is trained twice, as after a worker died."""
 
     def __init__(self):
         self.shares, self.running = [], False
@@ -88,7 +88,7 @@ class StandInForRay:
         function(*arguments)
 
 
-def test_cells_shared_out_among_workers_end_as_they_do_here_though_a_share_is_given_out_again(tmp_path, monkeypatch):
+def test_cells_on_workers_give_the_results_of_a_local_sweep_even_if_a_group_is_trained_twice(tmp_path, monkeypatch):
     ray = StandInForRay()
     monkeypatch.setitem(sys.modules, "ray", ray)
     on_ray = swept(tmp_path, 1_000, "--on", "ray")
@@ -97,12 +97,12 @@ def test_cells_shared_out_among_workers_end_as_they_do_here_though_a_share_is_gi
 
 
 @pytest.mark.slow  # starts a Ray cluster
-def test_cells_on_a_cluster_end_as_they_do_here_though_a_worker_is_killed(tmp_path, monkeypatch):
+def test_cells_on_a_cluster_give_the_results_of_a_local_sweep_even_if_a_worker_is_killed(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'fedtrue[ray]'")
     for name, value in READ_ONLY.items():
         monkeypatch.setenv(name, value)
     killed, ended = [], threading.Event()
-    killer = threading.Thread(target=kill_a_worker_at_work, args=(tmp_path / "ray", killed, ended))
+    killer = threading.Thread(target=kill_a_busy_worker, args=(tmp_path / "ray", killed, ended))
     killer.start()
     on_ray = swept(tmp_path, 20_000, "--on", "ray")
     ended.set()

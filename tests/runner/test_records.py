@@ -1,4 +1,4 @@
-"""Records: one line a round, appended and never changed; a torn last line is no loss but its own."""
+"""Records: one line per round, appended and never changed; an incomplete last line does not affect the others."""
 
 import json
 import math
@@ -46,17 +46,17 @@ def test_a_number_that_is_not_finite_is_null_in_the_file_and_nan_in_the_columns(
     assert np.isnan(evaluations(found)["test"]["loss"][1][0])
 
 
-def test_wherever_a_crash_tears_the_file_all_whole_lines_are_read(tmp_path):
+def test_after_a_crash_at_any_byte_all_complete_lines_are_read(tmp_path):
     path, lines = tmp_path / METRICS, [line(number) for number in range(3)]
     written(path, lines)
     text = path.read_bytes()
-    ends = [len("".join(map(as_json, lines[:count]))) - 1 for count in (1, 2, 3)]  # where a line is whole
+    ends = [len("".join(map(as_json, lines[:count]))) - 1 for count in (1, 2, 3)]  # where lines are complete
     for length in range(len(text) + 1):
         path.write_bytes(text[:length])
         assert read_lines(path) == lines[: sum(length >= end for end in ends)]
 
 
-def test_appending_after_a_torn_line_leaves_no_trace_of_it(tmp_path):
+def test_appending_after_an_incomplete_line_removes_it(tmp_path):
     path = tmp_path / METRICS
     written(path, [line(0), line(1)])
     path.write_bytes(path.read_bytes()[:-9])
@@ -65,7 +65,7 @@ def test_appending_after_a_torn_line_leaves_no_trace_of_it(tmp_path):
     assert read_lines(path) == [line(0), line(1), line(2)]
 
 
-def test_lines_beyond_the_checkpoint_are_cut_off_and_the_rest_is_not_rewritten(tmp_path):
+def test_lines_after_the_checkpoint_are_removed_and_the_others_are_not_rewritten(tmp_path):
     path = tmp_path / METRICS
     written(path, [line(number) for number in range(5)])
     before = path.stat().st_ino
@@ -74,13 +74,13 @@ def test_lines_beyond_the_checkpoint_are_cut_off_and_the_rest_is_not_rewritten(t
     assert Appender(path, 3).lines == read_lines(path) == [line(0), line(1), line(2)]
 
 
-def test_a_line_that_is_torn_elsewhere_than_at_the_end_is_refused_with_its_number(tmp_path):
+def test_a_damaged_line_before_the_last_is_refused_with_its_number(tmp_path):
     (tmp_path / METRICS).write_text('{"round":0}\n{"rou\n{"round":2}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON: the file was changed after it was writ"):
         read_lines(tmp_path / METRICS)
 
 
-# --- a run's own ------------------------------------------------------------------------------------------------------
+# --- records of a run -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_run_folder_is_read_with_its_label_origin_records_and_summary(folder):
     assert run.summary == json.loads((folder / SUMMARY).read_text())
 
 
-def test_run_folders_are_found_at_any_depth_each_once(tmp_path):
+def test_run_folders_are_found_at_any_depth_and_only_once(tmp_path):
     for name in ("a/b", "c"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.toml").write_text("")

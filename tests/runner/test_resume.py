@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is the run that was not."""
+"""A run that was stopped and resumed equals the uninterrupted run."""
 
 import json
 import tomllib
@@ -44,7 +44,7 @@ def assert_resumed_is_uninterrupted(runs, path):
     runs.into(path / "whole")
     with pytest.raises(Stopped):
         runs.into(path / "parts", STOP_AFTER)
-    assert len(lines_of(path / "parts")) in range(STOP_AFTER, ROUNDS)  # it did stop under way
+    assert len(lines_of(path / "parts")) in range(STOP_AFTER, ROUNDS)  # it did stop before the end
     runs.into(path / "parts")
     assert left_by(path / "parts") == left_by(path / "whole")
 
@@ -64,7 +64,7 @@ CLIENTS = {  # every client and server optimizer once
 
 
 @pytest.mark.parametrize("state, correction", CLIENTS)
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit_whatever_state_and_correction(
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit_with_every_state_and_correction(
     state, correction, tmp_path
 ):
     client, server = CLIENTS[state, correction]
@@ -73,14 +73,14 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit_whatever_state_a
 
 
 @pytest.mark.parametrize("state", ["inherit", pytest.param("restart", marks=SLOW), pytest.param("sync", marks=SLOW)])
-def test_so_it_does_in_float32_with_shuffled_batches_a_tree_of_weights_and_momentum_on_both_sides(state, tmp_path):
+def test_a_resumed_run_in_float32_with_shuffled_batches_a_tree_of_weights_and_momentum_equals_it_too(state, tmp_path):
     method = ft.fedopt(ft.client.adam(0.05), ft.server.adam(0.1), client_state=state)
     assert_resumed_is_uninterrupted(Runs(replace(classification(), test=None), method, cohort=3, lanes=1), tmp_path)
 
 
 @SLOW  # client SGD and every server optimizer are above
 @pytest.mark.parametrize("name", METHODS)
-def test_so_does_every_named_method(name, tmp_path):
+def test_a_resumed_run_of_every_named_method_equals_the_uninterrupted_one(name, tmp_path):
     method = METHODS[name](client_rate=0.05)
     assert_resumed_is_uninterrupted(Runs(quadratic(), method, **FEW), tmp_path)
 
@@ -99,14 +99,14 @@ def test_a_run_may_be_stopped_after_every_dispatch(tmp_path):
     assert left_by(tmp_path / "parts") == left_by(tmp_path / "whole")
 
 
-def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_path, monkeypatch):
+def test_a_resumed_run_returns_the_same_result_as_an_uninterrupted_one(tmp_path, monkeypatch):
     arguments = {"rounds": 6, "local_steps": 2, "lanes": 1, "evaluate_every": 1}
     task, method = classification(), ft.fedopt(ft.client.adagrad(0.1))
     whole = ft.train(task, method, **arguments)
     stop, after = stopping_after(3)
     progress = lambda done, rounds, metrics: after(done)
     monkeypatch.setattr("fedtrue.runner.train.Stop", lambda: stop)
-    with pytest.raises(Stopped, match=r"stopped after round 3: go on with ft.train\(…, resume=True\)") as stopped:
+    with pytest.raises(Stopped, match=r"stopped after round 3: resume with ft.train\(…, resume=True\)") as stopped:
         ft.train(task, method, **arguments, out=tmp_path / "parts", progress=progress)
     assert stopped.value.exit_code == 128 + 15
     monkeypatch.undo()
@@ -117,10 +117,10 @@ def test_what_a_resumed_run_returns_is_what_the_uninterrupted_one_returns(tmp_pa
         np.testing.assert_array_equal(parts.history[name], whole.history[name])
 
 
-def test_without_a_folder_stopping_says_that_nothing_was_kept(monkeypatch):
+def test_stopping_without_a_folder_reports_that_nothing_was_saved(monkeypatch):
     stop, after = stopping_after(1)
     monkeypatch.setattr("fedtrue.runner.train.Stop", lambda: stop)
-    with pytest.raises(Stopped, match="nothing was kept, as no --out was given"):
+    with pytest.raises(Stopped, match="nothing was saved, as no --out was given"):
         progress = lambda done, rounds, metrics: after(done)
         ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=5, progress=progress)
 
@@ -131,8 +131,8 @@ def exploding(params, example):
 
 @pytest.mark.filterwarnings("ignore:round")
 @pytest.mark.parametrize("dispatch", [1, 3, 400])
-def test_a_run_that_is_given_up_ends_at_the_same_round_wherever_dispatches_end(dispatch, tmp_path):
-    """Ten rounds in a row without a client left; a clock must not decide how many lines that makes."""
+def test_a_diverged_run_ends_at_the_same_round_for_every_length_of_dispatches(dispatch, tmp_path):
+    """Ten consecutive rounds without a finite update; the number of lines must not depend on timing."""
     task = ft.tasks.from_arrays([{"slope": np.array([np.inf])}], lambda key: jnp.zeros(()), exploding)
     result = ft.train(task, ft.fedopt(ft.client.sgd(0.5)), rounds=500, out=tmp_path / "run", checkpoint_every=dispatch)
     assert (len(lines_of(tmp_path / "run")), result.summary["status"]) == (10, "diverged")
@@ -147,7 +147,7 @@ QUADRATIC += ["--lanes", "1"]
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """A run from the command line, to its end."""
+    """A finished run, from the command line."""
     folder = tmp_path_factory.mktemp("runs") / "ended"
     assert main([*QUADRATIC, "--set", "task_options.noise=0.5", "--checkpoint-every", "10", "--out", str(folder)]) == 0
     return folder
@@ -162,12 +162,12 @@ def test_a_run_without_a_checkpoint_starts_from_its_config(ended, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.toml").write_bytes((ended / "config.toml").read_bytes())
-    (folder / "metrics.jsonl").write_bytes((ended / "metrics.jsonl").read_bytes()[:1000])  # it died in round 5
+    (folder / "metrics.jsonl").write_bytes((ended / "metrics.jsonl").read_bytes()[:1000])  # as if it died in round 5
     assert main(["resume", str(folder)]) == 0
     assert left_by(folder) == left_by(ended)
 
 
-def test_resuming_a_run_that_has_ended_says_so_and_changes_nothing(ended, capsys):
+def test_resuming_a_finished_run_reports_it_and_changes_nothing(ended, capsys):
     before = {path: path.stat().st_mtime_ns for path in ended.rglob("*")}
     assert main(["resume", str(ended)]) == 0
     assert "has ended already, after 30 rounds: nothing to do" in " ".join(capsys.readouterr().out.split())
@@ -175,7 +175,7 @@ def test_resuming_a_run_that_has_ended_says_so_and_changes_nothing(ended, capsys
 
 
 def refused(arguments, capsys):
-    """The one line said on exit code 2."""
+    """The one line on stderr of a command that exits with code 2."""
     capsys.readouterr()
     assert main(arguments) == 2
     line = capsys.readouterr().err
@@ -183,13 +183,13 @@ def refused(arguments, capsys):
     return line
 
 
-def test_a_folder_that_holds_a_run_is_not_written_by_another(ended, capsys):
+def test_a_folder_that_contains_a_run_is_refused_for_another(ended, capsys):
     before = left_by(ended), (ended / "config.toml").read_bytes()
-    assert f"{ended} holds a run already: go on with" in refused([*QUADRATIC, "--out", str(ended)], capsys)
+    assert f"{ended} already contains a run: resume it with" in refused([*QUADRATIC, "--out", str(ended)], capsys)
     assert (left_by(ended), (ended / "config.toml").read_bytes()) == before
 
 
-def test_a_folder_that_is_no_run_is_not_resumed(tmp_path, capsys):
+def test_a_folder_without_a_run_is_not_resumed(tmp_path, capsys):
     assert "is not a run folder: fedtrue run TASK --out" in refused(["resume", str(tmp_path)], capsys)
     assert list(tmp_path.iterdir()) == []
 
@@ -203,11 +203,12 @@ def test_a_run_from_python_is_resumed_by_the_command_line_if_its_parts_have_name
     assert left_by(tmp_path / "run") == before
 
 
-def test_a_run_with_parts_of_your_own_is_not_resumed_by_the_command_line(tmp_path, capsys):
+def test_a_run_with_user_defined_parts_is_not_resumed_by_the_command_line(tmp_path, capsys):
     ft.train(classification(), ft.fedopt(ft.client.sgd(0.1)), rounds=1, out=tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     said = refused(["resume", str(tmp_path / "run")], capsys)
-    assert "was written by a Python program, with parts that no file can name: run that program again" in said
+    assert "was written by a Python program and cannot be rebuilt, as some of its parts have no name: run" in said
+    assert said.rstrip().endswith("run that program again")
 
 
 def test_the_origin_names_version_commit_devices_packages_and_command(ended):
@@ -218,15 +219,15 @@ def test_the_origin_names_version_commit_devices_packages_and_command(ended):
     assert set(origin) >= {"commit", "command", "python", "started"}
 
 
-def test_every_choice_left_open_is_spelled_out_in_the_config(ended):
+def test_settings_that_are_not_given_are_filled_in_in_the_config(ended):
     config = tomllib.loads((ended / "config.toml").read_text())
-    assert config["client"]["learning_rate"] == 0.01  # the quadratic's recommended rate
+    assert config["client"]["learning_rate"] == 0.01  # the rate that the quadratic recommends
     assert config["client"]["beta2"] == 0.999
     assert (config["batch_size"], config["local_epochs"], "precision" in config) == (1, 1, False)  # float64 by its task
     assert config["task_options"] == {"noise": 0.5}
 
 
-def test_the_bytes_of_a_round_are_those_of_the_method(ended):
+def test_the_bytes_of_a_round_depend_on_the_method(ended):
     """Two clients, two weights of 8 bytes: down the weights; up, jointly corrected, the update and its trace."""
     line = json.loads((ended / "metrics.jsonl").read_text().splitlines()[0])
     assert (line["bytes_down"], line["bytes_up"]) == (2 * 2 * 8, 2 * 2 * 2 * 8)

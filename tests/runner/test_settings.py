@@ -1,4 +1,4 @@
-"""Settings are recorded as they are used, and refused by name where nobody uses them."""
+"""Settings are recorded as used; settings that nothing reads are refused by name."""
 
 import json
 import tomllib
@@ -55,7 +55,7 @@ def test_the_config_of_a_run_is_the_spec_of_its_method(name, tmp_path, capsys):
     assert table["method"] == name
     for key, value in method.spec.items():
         assert key == "name" or table[key] == value
-    assert ("correction" in table) == ("correction" in method.spec)  # nothing beyond what the method has
+    assert ("correction" in table) == ("correction" in method.spec)  # only what the method has
 
 
 def test_a_run_from_python_and_the_same_run_from_the_command_line_have_the_same_config(tmp_path):
@@ -96,11 +96,11 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(key, value, said):
         change(RunConfig("quadratic"), {key: value}, "run.toml")
 
 
-def test_whole_numbers_are_accepted_where_real_ones_are_wanted():
+def test_integers_are_accepted_as_floats():
     assert change(RunConfig("quadratic"), {"rate_multipliers": [1, 2]}, "run.toml").rate_multipliers == [1.0, 2.0]
 
 
-# --- going on with a run ----------------------------------------------------------------------------------------------
+# --- resuming a run ---------------------------------------------------------------------------------------------------
 
 
 def run(folder, task=None, method=None, **changed):
@@ -123,7 +123,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("which", OTHERS)
-def test_resuming_another_run_says_what_differs_and_writes_nothing(which, tmp_path):
+def test_resuming_with_other_settings_reports_the_differences_and_writes_nothing(which, tmp_path):
     run(tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     changed, said = OTHERS[which]
@@ -142,7 +142,7 @@ def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(tmp_path):
     assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["rounds"] == 4
 
 
-def test_the_same_arrays_with_other_numbers_are_other_data(tmp_path):
+def test_arrays_of_the_same_shape_with_other_numbers_are_other_data(tmp_path):
     def task(offset):
         return ft.tasks.from_arrays(
             [{"x": np.arange(6, dtype=np.float32) + offset}] * 3,
@@ -156,7 +156,7 @@ def test_the_same_arrays_with_other_numbers_are_other_data(tmp_path):
     run(tmp_path / "run", task(0), resume=True)
 
 
-def test_a_run_may_go_on_for_more_rounds_and_its_config_says_so(tmp_path):
+def test_a_run_can_be_resumed_for_more_rounds_and_its_config_records_it(tmp_path):
     run(tmp_path / "parts")
     run(tmp_path / "parts", resume=True, rounds=7)
     whole = run(tmp_path / "whole", rounds=7)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two dispatches, with everything saved; one process at a time writes a folder."""
+"""Ctrl-C and SIGTERM end a run after the current dispatch, with a checkpoint; one process at a time writes a folder."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def whole(tmp_path_factory, quick_compilation):
 
 
 def running(folder):
-    """A process that has trained some rounds and has many before it: it saves after every third."""
+    """A process that has trained some of many rounds and saves after every third."""
     command = [sys.executable, "-m", "fedtrue", *RUN, "--checkpoint-every", "3", "--out", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **READ_ONLY})
     while not (folder / "checkpoints").exists() and process.poll() is None:
@@ -37,7 +37,7 @@ def running(folder):
 
 
 def resumed(folder):
-    """To the end, saving less often: how often changes no result."""
+    """Resumes to the end, saving less often, which must not change the result."""
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("checkpoint_every = 3", 'checkpoint_every = "60s"'))
     return main(["resume", str(folder)])
@@ -52,13 +52,13 @@ def test_a_signal_finishes_the_dispatch_saves_and_exits_with_its_code_and_the_ru
     said = process.communicate(timeout=60)[1].splitlines()[-1]
     done = len(lines_of(tmp_path / "run"))
     assert process.returncode == code
-    assert said == f"fedtrue: stopped after round {done}: go on with `fedtrue resume {tmp_path / 'run'}`"
+    assert said == f"fedtrue: stopped after round {done}: resume with `fedtrue resume {tmp_path / 'run'}`"
     assert checkpoint.newest(tmp_path / "run" / "checkpoints", pytest.fail).round == done < 6000
     assert resumed(tmp_path / "run") == 0
     assert left_by(tmp_path / "run") == left_by(whole)
 
 
-def test_a_second_process_on_a_run_folder_refuses_and_names_the_first(tmp_path, capsys):
+def test_a_second_process_on_a_run_folder_is_refused_and_the_first_is_named(tmp_path, capsys):
     process = running(tmp_path / "run")
     try:
         for second in (["resume", str(tmp_path / "run")], [*RUN, "--out", str(tmp_path / "run")]):
@@ -69,18 +69,18 @@ def test_a_second_process_on_a_run_folder_refuses_and_names_the_first(tmp_path, 
         process.kill()
         process.communicate()
     with RunLock(tmp_path / "run"):
-        pass  # a process that was killed holds nothing
+        pass  # a killed process holds no lock
 
 
-def test_a_refused_process_leaves_the_folder_of_the_other_as_it_is(tmp_path, capsys):
-    """Two that start at the same time: the one that holds the folder has not yet written its settings."""
+def test_a_refused_process_does_not_change_the_folder_of_the_other(tmp_path, capsys):
+    """Two processes that start at the same time: the one with the lock has not yet written its settings."""
     with RunLock(tmp_path / "run"):
         assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
         assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
         assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", ".lock.pid"]
 
 
-def test_a_second_ctrl_c_ends_at_once_and_the_handlers_are_put_back():
+def test_a_second_ctrl_c_ends_immediately_and_the_handlers_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Stop() as stop:
         assert stop.signal == 0

@@ -28,7 +28,7 @@ def test_the_summary_averages_the_last_hundred_rounds_as_the_paper_selects():
     assert found["totals"]["seconds"] == pytest.approx(15.0)  # 150 × 0.1
 
 
-def test_of_the_evaluations_those_of_the_last_hundred_rounds_count():
+def test_only_evaluations_of_the_last_hundred_rounds_count():
     evaluated = {9: 0.9, 99: 0.2, 149: 0.4}
     lines = [
         line(number, **({"evaluation": {"test": {"accuracy": evaluated[number]}}} if number in evaluated else {}))
@@ -48,17 +48,17 @@ def test_a_skipped_round_has_no_loss_and_does_not_enter_the_mean():
     assert (found["rounds"], found["totals"]["skipped_rounds"]) == (3, 1)
 
 
-def test_a_run_of_forty_rounds_says_that_its_mean_is_over_forty():
+def test_the_mean_of_a_run_of_forty_rounds_is_over_forty():
     found = summarise([line(number, loss=1.0) for number in range(40)], "finished", {})
     assert found["mean_last"]["train"]["loss"] == {"value": 1.0, "evaluations": 40, "rounds": 40}
 
 
-def test_statistics_are_named_as_the_columns_of_tables():
+def test_statistics_have_the_names_of_table_columns():
     found = flat(summarise([line(0, loss=1.0)], "finished", {}))
     assert list(found) == ["final.train.loss", "mean_last.train.loss", "best.train.loss"]
 
 
-def test_a_summary_without_means_of_the_last_evaluations_is_made_anew_from_the_lines(tmp_path):
+def test_a_summary_without_mean_last_is_recomputed_from_the_lines(tmp_path):
     (tmp_path / METRICS).write_text("".join(as_json(line(number, loss=float(number))) for number in range(3)))
     (tmp_path / SUMMARY).write_text('{"status": "diverged", "rounds": 3, "last_100": {"train": {"loss": 1.0}}}')
     found = read_outcome(tmp_path)
@@ -88,7 +88,7 @@ def test_the_best_of_a_metric_is_in_the_direction_that_its_task_declares():
     assert summarise(lines, "finished", {"auc": Metric(False)})["best"]["train"]["auc"] == {"value": 0.5, "round": 0}
 
 
-def test_a_run_folder_says_how_its_metrics_are_compared_also_before_the_run_has_ended(tmp_path):
+def test_a_run_folder_records_how_its_metrics_are_compared_before_the_run_has_ended(tmp_path):
     task = ft.tasks.from_arrays(
         [{"x": np.ones(3)}],
         lambda key: jnp.zeros(()),

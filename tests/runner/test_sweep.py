@@ -1,4 +1,4 @@
-"""A sweep's cells are runs: trained together, each ends as it would alone, wherever it was stopped."""
+"""Cells of a sweep are runs: trained together, each gives the result of a single run, even if interrupted."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -49,12 +49,12 @@ def nothing(*_):
     pass
 
 
-def sweep(text: str, folder: Path, at_once=None, stop=None, watch=nothing):
+def sweep(text: str, folder: Path, at_once=None, stop=None, on_progress=nothing):
     """The sweep of `text` in `folder/out`, and its cells."""
     folder.mkdir(exist_ok=True)
     (folder / "sweep.toml").write_text(text)
     cells, found = prepare(folder / "sweep.toml", folder / "out")
-    run_groups(found, folder / "out", at_once, stop or Stop(), watch, nothing)
+    run_groups(found, folder / "out", at_once, stop or Stop(), on_progress, nothing)
     return cells, folder / "out"
 
 
@@ -83,11 +83,11 @@ def test_a_cell_equals_the_same_run_alone(every, tmp_path, parts):
         np.testing.assert_allclose(weights(out / cell.name), weights(alone), rtol=1e-12)
         ours, theirs = read_run(out / cell.name), read_run(alone)
         np.testing.assert_allclose(ours.rounds["loss"], theirs.rounds["loss"], rtol=1e-12)
-        for sent in ("bytes_up", "bytes_down"):  # the program carries all parts of all cells; the records do not
+        for sent in ("bytes_up", "bytes_down"):  # the program has the parts of all cells; the records must not
             np.testing.assert_array_equal(ours.rounds[sent], theirs.rounds[sent])
 
 
-def test_cells_in_turn_equal_cells_at_once(tmp_path, parts):
+def test_cells_trained_in_chunks_equal_cells_trained_at_once(tmp_path, parts):
     cells, out = parts
     _, in_turn = sweep(PARTS, tmp_path, at_once=5)
     for cell in cells:
@@ -95,7 +95,7 @@ def test_cells_in_turn_equal_cells_at_once(tmp_path, parts):
 
 
 def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, parts, monkeypatch):
-    """A device with room for six cells: twelve are refused, six and six are not."""
+    """A device with memory for six cells: twelve fail, six and six succeed."""
     cells, out = parts
     tried = []
 
@@ -113,7 +113,7 @@ def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, p
         np.testing.assert_allclose(weights(halved / cell.name), weights(out / cell.name), rtol=1e-12)
 
 
-def test_a_stopped_sweep_goes_on_bit_for_bit_and_finished_cells_are_left_alone(tmp_path, parts):
+def test_a_stopped_sweep_resumes_bit_for_bit_and_finished_cells_are_not_changed(tmp_path, parts):
     cells, out = parts
     stop = Stop()
 
@@ -121,7 +121,7 @@ def test_a_stopped_sweep_goes_on_bit_for_bit_and_finished_cells_are_left_alone(t
         stop.signal = 2 if len(lines) >= 9 else 0
 
     with pytest.raises(Stopped, match=f"resume {tmp_path / 'out'}"):
-        sweep(PARTS, tmp_path, stop=stop, watch=after_some_rounds)
+        sweep(PARTS, tmp_path, stop=stop, on_progress=after_some_rounds)
     assert not list((tmp_path / "out").glob("*/summary.json"))
     assert main(["resume", str(tmp_path / "out"), "--json"]) == 0
     for cell in cells:
@@ -133,7 +133,7 @@ def test_a_stopped_sweep_goes_on_bit_for_bit_and_finished_cells_are_left_alone(t
 
 
 def test_a_cell_can_be_resumed_alone(tmp_path, parts):
-    """Its folder holds its own state, though the group's program held that of all servers."""
+    """Its folder contains only its own state, although the program of the group had that of all servers."""
     cells, out = parts
     stop = Stop()
 
@@ -141,14 +141,14 @@ def test_a_cell_can_be_resumed_alone(tmp_path, parts):
         stop.signal = 15 if len(lines) >= 9 else 0
 
     with pytest.raises(Stopped):
-        sweep(PARTS, tmp_path, stop=stop, watch=after_some_rounds)
+        sweep(PARTS, tmp_path, stop=stop, on_progress=after_some_rounds)
     for cell in (cells[5], cells[9]):  # server Adagrad, server momentum
         assert main(["resume", str(tmp_path / "out" / cell.name), "--json"]) == 0
         np.testing.assert_allclose(weights(tmp_path / "out" / cell.name), weights(out / cell.name), rtol=1e-12)
 
 
-def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
-    """Client SGD at rate 1e200 on a quadratic: the second step is beyond float64."""
+def test_a_diverged_cell_is_recorded_and_does_not_stop_the_others(tmp_path):
+    """Client SGD at rate 1e200 on a quadratic: the second step overflows float64."""
     text = 'task = "quadratic"\nrounds = 40\nlocal_steps = 3\nclient = {name = "sgd"}\ncorrection = "none"\n'
     with pytest.warns(UserWarning, match="not finite"):
         cells, out = sweep(text + "[sweep.product]\nclient.learning_rate = [0.001, 1e200]\n", tmp_path)
@@ -157,7 +157,7 @@ def test_a_diverged_cell_is_recorded_and_stops_nobody(tmp_path):
     assert diverged.summary["status"] == "diverged" and diverged.summary["totals"]["skipped_rounds"] >= 10
 
 
-def test_a_sweep_goes_on_beside_a_cell_that_had_diverged_when_it_was_stopped(tmp_path):
+def test_a_sweep_with_a_cell_that_had_diverged_before_it_was_stopped_resumes(tmp_path):
     """Its last lines have no loss: null in the file."""
     text = 'task = "quadratic"\nrounds = 60\nlocal_steps = 3\nclient = {name = "sgd"}\ncorrection = "none"\n'
     (tmp_path / "s.toml").write_text(
@@ -176,7 +176,7 @@ def test_a_sweep_goes_on_beside_a_cell_that_had_diverged_when_it_was_stopped(tmp
     assert statuses == ["finished", "diverged"]
 
 
-def test_the_table_of_cells_has_room_for_those_that_diverged_before_they_were_evaluated(tmp_path, capsys, monkeypatch):
+def test_the_table_of_cells_includes_those_that_diverged_before_an_evaluation(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     text = """
 task = "synthetic_tags"
@@ -196,7 +196,7 @@ client.learning_rate = [3e38, 1.0]
     assert "diverged" in shown and "finished" in shown
 
 
-def test_clients_that_keep_state_share_a_program_only_with_their_like(tmp_path):
+def test_clients_that_keep_state_share_a_program_only_with_the_same_parts(tmp_path):
     text = 'task = "quadratic"\nrounds = 6\nlocal_steps = 2\nclient_state = "inherit"\ncheckpoint_every = 2\n'
     varied = '[sweep.product]\nclient.learning_rate = [0.01, 0.02]\nclient.name = ["adam", "adagrad"]\n'
     cells, out = sweep(text + varied, tmp_path)
@@ -235,7 +235,7 @@ def cells_of(text: str, folder: Path):
     return read_sweep(folder / "s.toml")
 
 
-def test_what_is_given_is_multiplied(tmp_path):
+def test_all_combinations_of_the_tables_are_cells(tmp_path):
     cells = cells_of(
         """
 [sweep.product]
@@ -292,14 +292,14 @@ def test_a_wrong_sweep_is_refused_in_one_line(tmp_path, capsys, text, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_sweeps_folder_is_left_alone(tmp_path):
+def test_the_folder_of_another_sweep_is_refused(tmp_path):
     sweep(BASE + "[sweep.product]\nseed = [0]\n", tmp_path)
     with pytest.raises(ValueError, match="holds another sweep"):
         sweep(BASE + "[sweep.product]\nseed = [1]\n", tmp_path)
 
 
-def test_many_processes_may_start_their_cells_of_a_sweep_at_the_same_moment(tmp_path):
-    """Each keeps the sweep's file in the folder; all write the same bytes, none may be in another's way."""
+def test_many_processes_can_start_cells_of_one_sweep_at_the_same_time(tmp_path):
+    """Each copies the sweep's file to the folder; all write the same bytes and must not disturb each other."""
     text, together = bytes(1_000_000), Barrier(8)
 
     def keep(_):
@@ -313,7 +313,7 @@ def test_many_processes_may_start_their_cells_of_a_sweep_at_the_same_moment(tmp_
     assert (tmp_path / "kept").read_bytes() == text
 
 
-def test_only_cells_of_a_name(tmp_path, capsys):
+def test_only_cells_whose_names_match_are_trained(tmp_path, capsys):
     (tmp_path / "s.toml").write_text(BASE + "[sweep.product]\nseed = [0, 1]\nclient.learning_rate = [0.1, 0.2]\n")
     words = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"), "--json", "--cells"]
     assert main([*words, "*seed=1-client=0.2"]) == 0
@@ -328,7 +328,7 @@ def test_a_sweep_file_is_not_a_run(tmp_path, capsys):
     assert "is a sweep: fedtrue sweep" in capsys.readouterr().err
 
 
-def test_settings_written_are_settings_read(parts):
+def test_settings_are_read_back_as_written(parts):
     """A cell's config.toml is its settings, to the last digit."""
     cells, out = parts
     for cell in cells:
@@ -336,7 +336,7 @@ def test_settings_written_are_settings_read(parts):
         assert kept == resolved(cell.config, load_task(cell.config))
 
 
-def test_clients_can_have_numbers_of_epochs_of_their_own(tmp_path):
+def test_the_number_of_epochs_can_differ_between_clients(tmp_path):
     """Drawn once from 1 to 20: a property of the federation, the same for every seed and method."""
     config = cells_of("local_epochs = [1, 20]\n[sweep.product]\nseed = [0, 1]\n", tmp_path)[0].config
     task = load_task(replace(config, task="synthetic_tags", task_options={"clients": 40}))
@@ -350,7 +350,7 @@ def test_clients_can_have_numbers_of_epochs_of_their_own(tmp_path):
             steps_of_clients(replace(config, local_epochs=wrong), task)
 
 
-def test_a_task_may_be_given_lists_of_lists(tmp_path):
+def test_task_options_can_be_lists_of_lists(tmp_path):
     options = "task_options = { hessians = [[1.0, 2.0], [3.0, 4.0]], minima = [[0.0, 0.0], [1.0, 1.0]] }\n"
     varied = "[sweep.product]\nclient.learning_rate = [0.01, 0.02]\n"
     cells, out = sweep('task = "quadratic"\nrounds = 2\n' + options + varied, tmp_path)

@@ -1,4 +1,4 @@
-"""TensorBoard's event files say what the lines say."""
+"""TensorBoard event files have the same numbers as metrics.jsonl."""
 
 import struct
 
@@ -27,7 +27,7 @@ def events_of(folder):
 
 
 def shown(folder):
-    """{tag: {round: value}} as TensorBoard shows it: a session that starts at a round takes back what is beyond."""
+    """{tag: {round: value}} as TensorBoard shows it: a session that starts at a round discards later events."""
     tags = {}
     for event in events_of(folder):
         if event.session_log.status == SESSION_START:
@@ -44,7 +44,7 @@ def float32(value):
 
 
 def expected(lines):
-    """Every number of every line, but for the round itself."""
+    """Every number of every line except the round."""
     tags = {}
     for line in lines:
         for split, metrics in {"train": line, **line.get("evaluation", {})}.items():
@@ -59,10 +59,10 @@ def runs():
     return Runs(quadratic(), ft.fedopt(ft.client.sgd(0.05), correction="none"), **FEW)
 
 
-def test_the_events_are_the_lines_also_of_a_run_that_was_stopped_and_resumed(runs, tmp_path):
+def test_events_and_lines_agree_also_after_a_stop_and_resume(runs, tmp_path):
     with pytest.raises(Stopped):
         runs.into(tmp_path, stop_after=5, tensorboard=True)
-    assert shown(tmp_path / "tensorboard") == expected(read_lines(tmp_path / METRICS))  # nothing waits in a queue
+    assert shown(tmp_path / "tensorboard") == expected(read_lines(tmp_path / METRICS))  # no queue delays events
     runs.into(tmp_path, tensorboard=True)
     lines = read_lines(tmp_path / METRICS)
     assert len(lines) == ROUNDS
@@ -70,11 +70,11 @@ def test_the_events_are_the_lines_also_of_a_run_that_was_stopped_and_resumed(run
     assert set(expected(lines)) >= {"train/loss", "train/steps", "train/bytes_up", "train/pseudo_gradient_norm"}
 
 
-def test_events_after_the_checkpoint_are_taken_back_and_evaluations_have_their_own_tags(tmp_path):
+def test_events_after_the_checkpoint_are_discarded_and_evaluations_have_their_own_tags(tmp_path):
     line = lambda number, loss: {"round": number, "loss": loss, "evaluation": {"test": {"accuracy": 0.5}}}
     crashed = Events(tmp_path / "events", 0)
     crashed.write([line(number, 1.0) for number in range(6)])
-    resumed = Events(tmp_path / "events", 4)  # in the same second: the file before is not overwritten
+    resumed = Events(tmp_path / "events", 4)  # in the same second: the previous file is not overwritten
     resumed.write([line(4, 2.0)])
     found = shown(tmp_path / "events")
     assert found["train/loss"] == {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 2.0}

@@ -1,4 +1,4 @@
-"""What is written as TOML reads back the same."""
+"""Tables written as TOML are read back unchanged."""
 
 import math
 import tomllib
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedtrue.runner import folder
 from fedtrue.runner.toml import read, to_toml
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is no text
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # lone surrogates are not valid text
 PLAIN = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXT
 VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 TABLES = st.recursive(
@@ -23,7 +23,7 @@ TABLES = st.recursive(
 
 
 @given(TABLES)
-def test_any_table_reads_back_as_it_was(table):
+def test_any_table_is_read_back_unchanged(table):
     found = tomllib.loads(to_toml(table))
     assert found == table
     assert all(type(found[key]) is type(table[key]) for key in table)  # 1.0 does not become 1
@@ -75,7 +75,7 @@ def test_numbers_of_numpy_and_jax_are_written_as_numbers(value, plain):
         ({"client": [{"rate": len}]}, "client.rate"),
     ],
 )
-def test_what_toml_cannot_hold_is_refused_in_one_line_that_names_the_key(table, key):
+def test_values_that_toml_lacks_are_refused_in_one_line_that_names_the_key(table, key):
     with pytest.raises(ValueError, match=r"cannot be written as TOML: use numbers, strings, lists and tables") as error:
         to_toml(table)
     assert str(error.value).startswith(f"{key}: ")

@@ -30,7 +30,7 @@ MU, RATE, STEPS, ROUNDS, NOISE = 1.0, 0.1, 3, 30, 1.0
 
 
 def server_path(task, method, rounds, local_steps, seeds=(0,)):
-    """The server's weights after 0, 1, … rounds, one path a seed."""
+    """The server's weights after 0, 1, … rounds, one path per seed."""
     with float64():
         operate = round_operator(task, method, local_steps)
 
@@ -63,7 +63,7 @@ def test_gd_runs_stay_under_the_gd_bound():
 
 
 @pytest.mark.parametrize("schedule", [sgd_schedule, theorem_1_schedule])
-def test_sgd_runs_stay_under_the_bounds_in_the_mean(schedule):
+def test_the_mean_of_sgd_runs_stays_under_the_bounds(schedule):
     task, recursion = ft.tasks.quadratic(HESSIANS, MINIMA, noise=NOISE), sgd_recursion()
     rates = schedule(recursion, ROUNDS)
     assert (rates <= 1).all()
@@ -81,7 +81,7 @@ def test_sgd_runs_stay_under_the_bounds_in_the_mean(schedule):
 
 @example(0.5, 5e-324, 0.0, 28)
 @given(st.floats(1e-3, 1.0), st.floats(0, 10.0), st.floats(0, 100.0), st.integers(1, 400))
-def test_the_recursion_stays_under_both_closed_bounds_whatever_its_constants(a, c, first, rounds):
+def test_the_recursion_stays_under_both_closed_form_bounds_for_all_constants(a, c, first, rounds):
     recursion = Recursion(a, c)
     bounds = recursion.iterate(first, sgd_schedule(recursion, rounds))
     underflow = 1e-300  # below it floats have no relative accuracy
@@ -90,9 +90,9 @@ def test_the_recursion_stays_under_both_closed_bounds_whatever_its_constants(a, 
     assert last <= theorem_1(recursion, first, rounds) * (1 + 1e-9) + underflow
 
 
-def test_more_clients_make_the_noise_term_smaller_by_their_number():
+def test_the_noise_term_is_inversely_proportional_to_the_number_of_clients():
     one, four = (Recursion.of(np.ones(m), np.full(m, 0.5), np.full(m, 0.1), 1.0) for m in (1, 4))
-    assert four.c == pytest.approx(one.c / 4)  # Σ w² q = q / M: the 1/M the paper's β forgot
+    assert four.c == pytest.approx(one.c / 4)  # Σ w² q = q / M; the paper's β lacks this 1/M
 
 
 def test_clients_that_do_not_contract_are_refused():
@@ -110,7 +110,7 @@ def test_adagrad_with_local_correction_stays_under_theorem_3():
     smoothness = 4.0  # the largest curvature of any client
     rate = 1 / (2 * tau * smoothness)
     client = ft.client.adagrad(rate)
-    method = ft.fedopt(client, ft.server.sgd(float(tau)), correction="local")  # α = ητ, and our N leaves η out
+    method = ft.fedopt(client, ft.server.sgd(float(tau)), correction="local")  # α = ητ, and our N does not contain η
     path = server_path(task, method, rounds, tau)[0][:-1]
     hessian = task.hessians.mean(axis=0)
     gradients = (path - task.minimiser) @ hessian
@@ -123,7 +123,7 @@ def test_adagrad_with_local_correction_stays_under_theorem_3():
 
 
 @given(*[st.floats(0.01, 100.0)] * 4, st.integers(1, 20), st.integers(1, 10_000))
-def test_theorem_3s_own_rates_give_its_rate_in_rounds(gap, smoothness, spread, step, tau, rounds):
+def test_the_rates_of_theorem_3_give_its_convergence_rate(gap, smoothness, spread, step, tau, rounds):
     rates = theorem_3_rates(gap, smoothness, spread, step, tau, rounds)
     bound = theorem_3(gap, smoothness, spread, step, rates.client, tau, rounds)
     tail = (gap * smoothness * step) ** (2 / 3) * spread ** (1 / 3) / rounds ** (2 / 3)
@@ -131,7 +131,7 @@ def test_theorem_3s_own_rates_give_its_rate_in_rounds(gap, smoothness, spread, s
     assert rates.server == tau
 
 
-def test_rates_beyond_theorem_3_are_refused():
+def test_rates_above_those_of_theorem_3_are_refused():
     with pytest.raises(ValueError, match="η τ L ≤ 1"):
         theorem_3(1.0, 2.0, 1.0, 1.0, 1.0, 3, 10)
 

@@ -15,7 +15,7 @@ def test_figure_1b_fedavg_is_slow_adagrad_biased_and_the_corrected_ones_fast_and
         assert corrected["after 600 rounds"] < corrected["after 400 rounds"] / 2 < corrected["after 200 rounds"] / 4
 
 
-def test_the_table_alone_draws_nothing(tmp_path, monkeypatch, capsys):
+def test_printing_the_table_draws_no_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["theory", "curves", "--markdown"]) == 0
     header, _, *rows = capsys.readouterr().out.splitlines()
@@ -29,7 +29,7 @@ def test_figure_1a_the_fixed_point_of_adagrad_is_far_from_the_minimum_and_those_
     rows = figure_1.landscape()["rows"]
     fedavg, adagrad, local, joint = (row["numbers"]["distance from the minimum"] for row in rows)
     assert adagrad > 10 * max(fedavg, local, joint)
-    assert local == pytest.approx(joint, abs=1e-9)  # what the server divides by moves no fixed point
+    assert local == pytest.approx(joint, abs=1e-9)  # the server's denominator does not move the fixed point
 
 
 def test_one_round_moves_the_server_least_near_the_fixed_point():

@@ -1,4 +1,4 @@
-"""Figure 4: what it measures, which rate it calls best, and that a measurement can be drawn again from its file."""
+"""Figure 4: what it measures, how it selects the best rate, and that a measurement can be redrawn from its file."""
 
 import gzip
 import json
@@ -41,7 +41,7 @@ def test_sgds_h_is_the_weighted_mean_of_the_clients_closed_forms(document, rate)
     weights = np.array(SIZES) / sum(SIZES)
     exact = sum(w * (1 - rate * c) ** (2 * k) for w, c in zip(weights, CURVATURES))
     np.testing.assert_allclose(curve(document, "SGD", rate)["h"], exact, rtol=1e-5)  # six digits are written
-    np.testing.assert_allclose(curve(document, "SGD", rate)["deviation"], 0, atol=1e-6)  # whatever the starts
+    np.testing.assert_allclose(curve(document, "SGD", rate)["deviation"], 0, atol=1e-6)  # for all starts
 
 
 def test_the_best_rate_is_the_lowest_at_the_last_step_and_need_not_be_the_largest(document):
@@ -71,7 +71,7 @@ def test_a_document_is_drawn_and_printed_from_its_file_without_measuring(documen
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"curves": []}'])
-def test_a_file_that_holds_something_else_is_refused_in_one_line(text, tmp_path, capsys):
+def test_a_file_with_other_content_is_refused_in_one_line(text, tmp_path, capsys):
     (tmp_path / "h.json").write_text(text)
     assert main(["theory", "contraction", "--from", str(tmp_path / "h.json")]) == 2
     assert "is not what `fedtrue theory contraction --json` prints" in capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_a_file_that_holds_something_else_is_refused_in_one_line(text, tmp_path,
     assert "none.json does not exist" in capsys.readouterr().err
 
 
-def test_without_the_data_one_line_names_the_cure(tmp_path, monkeypatch, capsys):
+def test_missing_data_is_reported_in_one_line_with_its_cure(tmp_path, monkeypatch, capsys):
     from fedtrue.data import locations
 
     monkeypatch.setenv("FEDTRUE_DATA", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Theorem 2: its closed form against the measured fixed point, its limit, and the one-round case."""
+"""Theorem 2: its closed form equals the measured fixed point; its limit; convergence in one round."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def measured(problem: dict, learning_rate: float, correction: str) -> np.ndarray
 
 @FEW
 @given(seed=st.integers(0, 10**6), dense=st.booleans())
-def test_theorem_2_is_the_measured_fixed_point(seed, dense):
+def test_theorem_2_equals_the_measured_fixed_point(seed, dense):
     problem = random_problem(seed, dense)
     closed = closed_form_fixed_point(**problem, learning_rate=0.1)
     np.testing.assert_allclose(measured(problem, 0.1, "none"), closed, atol=1e-8)
@@ -55,7 +55,7 @@ def test_theorem_2_is_the_measured_fixed_point(seed, dense):
 
 @FEW
 @given(seed=st.integers(0, 10**6))
-def test_the_corrected_twin_of_theorem_2_is_the_measured_fixed_point(seed):
+def test_theorem_2_with_correction_equals_the_measured_fixed_point(seed):
     problem = random_problem(seed, dense=True)
     closed = closed_form_fixed_point(**problem, learning_rate=0.1, corrected=True)
     np.testing.assert_allclose(measured(problem, 0.1, "joint"), closed, atol=1e-8)
@@ -63,7 +63,7 @@ def test_the_corrected_twin_of_theorem_2_is_the_measured_fixed_point(seed):
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 10**6), dense=st.booleans())
-def test_the_limit_is_where_the_closed_form_goes_and_corrected_it_is_the_minimiser(seed, dense):
+def test_the_closed_form_converges_to_its_limit_which_is_the_minimiser_with_correction(seed, dense):
     problem = random_problem(seed, dense)
     near = closed_form_fixed_point(**problem, learning_rate=1e-7)
     np.testing.assert_allclose(closed_form_limit(**problem), near, atol=1e-5)
@@ -72,7 +72,7 @@ def test_the_limit_is_where_the_closed_form_goes_and_corrected_it_is_the_minimis
 
 
 @pytest.mark.parametrize(("learning_rate", "local_steps"), [(1.0, 1), (0.3, 4)])
-def test_with_inverse_hessians_one_round_reaches_the_fixed_point_and_corrected_the_minimiser(
+def test_with_inverse_hessians_one_round_reaches_the_fixed_point_and_with_correction_the_minimiser(
     learning_rate, local_steps
 ):
     rng = np.random.default_rng(0)
@@ -104,21 +104,21 @@ def test_the_one_round_server_rate_is_one_when_a_local_step_is_newtons():
         (ft.client.adam(1e-3), "joint", 0.0094),
     ],
 )
-def test_adaptive_clients_end_where_forty_thousand_rounds_end(client, correction, distance):
+def test_the_measured_fixed_point_of_adaptive_clients_is_the_end_of_forty_thousand_rounds(client, correction, distance):
     task = ft.tasks.quadratic()
     found = measured_fixed_point(task, ft.fedopt(client, correction=correction), [2, 30])
     assert np.linalg.norm(found.params - task.minimiser) == pytest.approx(distance, abs=6e-4 if distance > 1 else 6e-5)
     assert found.distance < 1e-9
 
 
-def test_a_method_without_a_fixed_point_is_said_to_have_none():
+def test_a_method_without_a_fixed_point_is_refused():
     task = ft.tasks.quadratic()
     with pytest.raises(ValueError, match="no fixed point found"):
         measured_fixed_point(task, ft.fedopt(ft.client.sgd(1e200), correction="none"), 5)
 
 
-def test_drawn_by_size_with_a_uniform_mean_the_fixed_point_is_that_of_weights_by_examples():
-    """Both weigh client i by its size once: in how often it is drawn, or in the mean."""
+def test_sampling_by_size_with_uniform_weights_has_the_fixed_point_of_weights_by_examples():
+    """Both give client i a weight proportional to its size: by how often it is drawn, or in the mean."""
     task = ft.tasks.quadratic([[1.0], [2.0]], [[0.0], [3.0]], weights=[3.0, 1.0])
     drawn, weighed, uniform = (
         measured_fixed_point(task, ft.fedopt(ft.client.sgd(0.01), **choice), 2).params

@@ -1,4 +1,4 @@
-"""A round as an operator is the engine's round, seen from outside."""
+"""The round operator equals a round of the engine."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fedtrue.theory import expected, local_operators, pseudo_gradient, round_ope
 STEPS, RATES = [2, 4], [1.0, 0.5]
 
 
-def test_three_rounds_of_the_operator_are_three_rounds_of_training():
+def test_three_rounds_of_the_operator_equal_three_rounds_of_training():
     task = ft.tasks.quadratic(noise=0.5)
     method = ft.fedopt(ft.client.adam(0.05), ft.server.adam(0.1), correction="joint")
     with float64():
@@ -43,18 +43,18 @@ def test_the_expected_operator_is_the_mean_over_its_seeds():
         np.testing.assert_allclose(jax.jit(expected(operate, 3))(x), by_hand, rtol=1e-12)
 
 
-def test_a_round_of_clients_that_remember_is_refused_as_an_operator():
+def test_a_method_whose_clients_keep_state_is_refused():
     method = ft.fedopt(ft.client.adagrad(0.1), client_state="sync")
-    with float64(), pytest.raises(ValueError, match="keep a state besides"):
+    with float64(), pytest.raises(ValueError, match="keep other state"):
         round_operator(ft.tasks.quadratic(), method, 2)(jnp.zeros(2))
 
 
 def test_local_steps_for_the_wrong_number_of_clients_are_refused():
-    with pytest.raises(ValueError, match="local_steps has 3 entries for 2 clients: give one number, or one each"):
+    with pytest.raises(ValueError, match="local_steps has 3 entries for 2 clients: give one number, or one per client"):
         round_operator(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), [1, 2, 3])
 
 
-def test_the_operator_takes_unshuffled_data_in_its_order_as_training_does():
+def test_the_operator_reads_unshuffled_data_in_order_like_training():
     slopes = np.array([[1.0, 10.0, 100.0, 1000.0]]).T
     task = ft.tasks.from_arrays(
         [{"x": slopes}, {"x": -2 * slopes[:2]}],

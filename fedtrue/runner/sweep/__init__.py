@@ -1,1 +1,1 @@
-"""Many runs from one file: its cells, which of them share a program, and how they are trained."""
+"""Sweeps: the cells of a sweep file, which of them share a compiled program, and how they are trained."""

@@ -1,4 +1,4 @@
-"""A sweep as a file: a run's settings, and how they vary from cell to cell.
+"""Sweep files: the settings of a run, and how they vary from cell to cell.
 
     task = "shakespeare"
     rounds = 300
@@ -7,11 +7,11 @@
     client.learning_rate = [0.1, 0.3, 1.0]
     seed = [0, 1]
 
-    [sweep.zip]                                 # the first with the first, the second with the second …
+    [sweep.zip]                                 # the first values together, the second values together …
     correction = ["none", "joint"]
     server.learning_rate = [0.3, 1.0]
 
-    [sweep.random]                              # so many draws
+    [sweep.random]                              # random samples
     samples = 20
     client.epsilon = { log_uniform = [1e-8, 1e-3] }
 
@@ -19,13 +19,13 @@
     label = "client SGD"
     client = { name = "sgd", learning_rate = 1.0 }
 
-What is given is multiplied: 6 × 2 × 20 × 1 cells here.
+All combinations of these are trained: 6 × 2 × 20 × 1 cells here.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,63 +36,64 @@ from fedtrue.names import look_up, suggestion
 from fedtrue.runner import toml
 from fedtrue.runner.settings import RunConfig, check_names, from_table, set_one
 
-WAYS = ("product", "zip", "random", "cells")
-UNSEEN = ("label", "reference")  # in the names of cells
-PARTS = ("client", "server", "correction", "method")  # unseen too where a label names them
-NAME_LENGTH = 80
+SWEEP_TABLES = ("product", "zip", "random", "cells")
+NOT_IN_NAMES = ("label", "reference")  # of cells
+PARTS = ("client", "server", "correction", "method")  # not in the names of cells with a label either
+MAX_NAME_LENGTH = 80
 
 Settings = dict[str, Any]  # dotted key → value
 
 
 class Cell(NamedTuple):
-    """One run of a sweep, and the folder's name it gets."""
+    """One run of a sweep."""
 
-    name: str
+    name: str  # of its folder
     config: RunConfig
 
 
 def read_sweep(path: Path) -> list[Cell]:
-    """The cells of a sweep's TOML file, all names checked."""
+    """The cells of a sweep's TOML file, with all names checked."""
     table = toml.read(path, "a sweep's TOML file")
-    ways = table.pop("sweep", None)
-    if not ways:
+    sweep_tables = table.pop("sweep", None)
+    if not sweep_tables:
         raise ValueError(f"{path} varies nothing: add a [sweep.product] table, or use `fedtrue run`")
     base = from_table(table, str(path))
-    varied = list(_combined(ways, str(path)))
-    cells = [Cell(_name(place, settings), _applied(base, settings, str(path))) for place, settings in enumerate(varied)]
+    varied = list(_combined(sweep_tables, str(path)))
+    cells = [Cell(_name(index, settings), _applied(base, settings, str(path))) for index, settings in enumerate(varied)]
     for cell in cells:
         check_names(cell.config)
     return cells
 
 
-def _combined(ways: Mapping[str, Any], where: str) -> Iterator[Settings]:
-    """The product of the ways that are given."""
-    for way in ways:
-        if way not in WAYS:
-            raise ValueError(f"{where}: sweep.{way} is not a way to vary{suggestion(way, WAYS)}; there are: {WAYS}")
-    product, zipped, drawn = (_dotted(ways.get(way, {})) for way in ("product", "zip", "random"))
+def _combined(tables: Mapping[str, Any], where: str) -> Iterator[Settings]:
+    """All combinations of what the tables give."""
+    for name in tables:
+        if name not in SWEEP_TABLES:
+            hint = suggestion(name, SWEEP_TABLES)
+            raise ValueError(f"{where}: sweep.{name} is not a way to vary{hint}; there are: {SWEEP_TABLES}")
+    product, zipped, drawn = (_dotted(tables.get(name, {})) for name in ("product", "zip", "random"))
     choices = [
-        ways.get("cells", [{}]),
-        _side_by_side(zipped, where),
+        tables.get("cells", [{}]),
+        _zipped(zipped, where),
         _draws(drawn, where),
-        [dict(zip(product, values)) for values in itertools.product(*map(_list(where), product.items()))],
+        [dict(zip(product, values)) for values in itertools.product(*map(_list_checker(where), product.items()))],
     ]
     for parts in itertools.product(*choices):
         yield {key: value for part in parts for key, value in part.items()}
 
 
-def _dotted(table: Mapping[str, Any], above: str = "") -> Settings:
-    """Nested tables as dotted keys; a table that says how to draw stays one."""
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Nested tables as dotted keys; the table of a distribution is kept."""
     flat: Settings = {}
     for key, value in table.items():
         if isinstance(value, dict) and not set(value) <= set(DISTRIBUTIONS):
-            flat.update(_dotted(value, f"{above}{key}."))
+            flat.update(_dotted(value, f"{prefix}{key}."))
         else:
-            flat[above + key] = value
+            flat[prefix + key] = value
     return flat
 
 
-def _list(where: str) -> Any:
+def _list_checker(where: str) -> Callable[[tuple[str, Any]], list[Any]]:
     def checked(entry: tuple[str, Any]) -> list[Any]:
         key, values = entry
         if not isinstance(values, list) or not values:
@@ -102,8 +103,8 @@ def _list(where: str) -> Any:
     return checked
 
 
-def _side_by_side(zipped: Settings, where: str) -> list[Settings]:
-    lists = dict(zip(zipped, map(_list(where), zipped.items())))
+def _zipped(zipped: Settings, where: str) -> list[Settings]:
+    lists = dict(zip(zipped, map(_list_checker(where), zipped.items())))
     lengths = {len(values) for values in lists.values()}
     if len(lengths) > 1:
         raise ValueError(f"{where}: the lists of sweep.zip differ in length: {', '.join(map(str, sorted(lengths)))}")
@@ -117,20 +118,20 @@ DISTRIBUTIONS = {
 
 
 def _draws(drawn: Settings, where: str) -> list[Settings]:
-    """`samples` draws of every key, each from a list or a distribution; `draw_seed` makes them the same every time."""
+    """`samples` draws of every key, from a list or a distribution; they depend only on `draw_seed`."""
     if not drawn:
         return [{}]
     samples = check_int(f"{where}: sweep.random.samples", drawn.pop("samples", None), low=1)
     generator = np.random.default_rng(drawn.pop("draw_seed", 0))
-    return [{key: _draw(generator, key, how, where) for key, how in drawn.items()} for _ in range(samples)]
+    return [{key: _draw(generator, key, source, where) for key, source in drawn.items()} for _ in range(samples)]
 
 
-def _draw(generator: np.random.Generator, key: str, how: Any, where: str) -> Any:
-    if isinstance(how, list) and how:
-        return how[int(generator.integers(len(how)))]
-    if not isinstance(how, dict) or len(how) != 1:
-        raise ValueError(f"{where}: {key} is drawn from a list or {{ log_uniform = [low, high] }}, not {how!r}")
-    ((name, bounds),) = how.items()
+def _draw(generator: np.random.Generator, key: str, source: Any, where: str) -> Any:
+    if isinstance(source, list) and source:
+        return source[int(generator.integers(len(source)))]
+    if not isinstance(source, dict) or len(source) != 1:
+        raise ValueError(f"{where}: {key} is drawn from a list or {{ log_uniform = [low, high] }}, not {source!r}")
+    ((name, bounds),) = source.items()
     return float(look_up("distribution", DISTRIBUTIONS, name)(generator, *bounds))
 
 
@@ -141,13 +142,13 @@ def _applied(base: RunConfig, settings: Settings, where: str) -> RunConfig:
     return config
 
 
-def _name(place: int, settings: Settings) -> str:
-    """Where the cell's folder is: its number, then its label or its parts' names, then the plain settings it varies."""
-    called = [settings["label"]] if "label" in settings else [v["name"] for v in settings.values() if _is_part(v)]
+def _name(index: int, settings: Settings) -> str:
+    """The name of the cell's folder: its number, its label or the names of its parts, and the numbers it varies."""
+    names = [settings["label"]] if "label" in settings else [v["name"] for v in settings.values() if _is_part(v)]
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict | list)}
-    unseen = (*UNSEEN, *PARTS) if "label" in settings else UNSEEN
-    varied = [f"{key.removesuffix('.learning_rate')}={_short(v)}" for key, v in plain.items() if key not in unseen]
-    return re.sub(r"[^\w.=+-]+", "-", "-".join([f"{place:03d}", *called, *varied])).strip("-")[:NAME_LENGTH]
+    hidden = (*NOT_IN_NAMES, *PARTS) if "label" in settings else NOT_IN_NAMES
+    varied = [f"{key.removesuffix('.learning_rate')}={_short(v)}" for key, v in plain.items() if key not in hidden]
+    return re.sub(r"[^\w.=+-]+", "-", "-".join([f"{index:03d}", *names, *varied])).strip("-")[:MAX_NAME_LENGTH]
 
 
 def _is_part(value: Any) -> bool:

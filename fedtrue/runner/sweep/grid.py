@@ -1,8 +1,8 @@
-"""Settings of many runs as one grid: which cells can share a program, and the numbers in which they differ.
+"""The grid of a sweep: which cells can share a compiled program, and the numbers in which they differ.
 
-Cells share a program when all is the same but their labels, the numbers of their methods (rates, ε, μ …) and, for
-`fedopt` with clients that keep no state, the choice of parts. Numbers that are the same in all cells stay constants of
-the program.
+Cells share a program if they differ only in their labels, the numbers of their methods (rates, ε, μ …) and, for
+`fedopt` with clients that keep no state, the choice of parts. Numbers that are equal in all cells are constants of the
+program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,23 +16,25 @@ from fedtrue.algorithm.method import Method
 from fedtrue.runner.settings import DEFAULT_METHOD, RunConfig
 from fedtrue.spec import from_spec
 
-NOT_SHAPE = ("method", "label", "reference")
-CHOSEN = ("client", "server", "correction")  # parts of which each cell of one program may have another
+NOT_IN_PROGRAM = ("method", "label", "reference")
+SELECTABLE_PARTS = ("client", "server", "correction")  # cells of one program may have different ones
 
 Path = tuple[str, ...]  # of a number in a spec: ("client", "learning_rate")
 
 
 def program_of(config: RunConfig) -> tuple[Any, ...]:
-    """Equal for cells that can share a program; `config` is resolved."""
-    rest = tuple(_hashable(getattr(config, entry.name)) for entry in fields(config) if entry.name not in NOT_SHAPE)
+    """A key that is equal for cells that can share a program; `config` is resolved."""
+    settings = tuple(
+        _hashable(getattr(config, entry.name)) for entry in fields(config) if entry.name not in NOT_IN_PROGRAM
+    )
     method = dict(config.method)
-    if _can_choose(method):
-        method = {key: value for key, value in method.items() if key not in CHOSEN}
-    return (*rest, structure(method))
+    if _has_selectable_parts(method):
+        method = {key: value for key, value in method.items() if key not in SELECTABLE_PARTS}
+    return (*settings, structure(method))
 
 
-def _can_choose(method: Mapping[str, Any]) -> bool:
-    """What clients keep belongs to one optimizer, and may follow from a trace."""
+def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
+    """Only without client state: its structure depends on the client optimizer and the trace."""
     return method["name"] == DEFAULT_METHOD and method["client_state"] == "restart"
 
 
@@ -43,7 +45,7 @@ def _hashable(value: Any) -> Any:
 
 
 def numbers(spec: Any, path: Path = ()) -> dict[Path, float]:
-    """The numbers of a spec, by their path: what can differ inside one program."""
+    """The numbers of a spec, by path: these can differ within one program."""
     if isinstance(spec, Mapping):
         return {place: value for key, entry in spec.items() for place, value in numbers(entry, (*path, key)).items()}
     is_number = isinstance(spec, int | float) and not isinstance(spec, bool)
@@ -51,7 +53,7 @@ def numbers(spec: Any, path: Path = ()) -> dict[Path, float]:
 
 
 def structure(spec: Any) -> Any:
-    """All else about a spec."""
+    """A hashable form of a spec without its numbers."""
     return _hashable(with_numbers(spec, dict.fromkeys(numbers(spec), "a number")))
 
 
@@ -63,21 +65,21 @@ def with_numbers(spec: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
 
 
 class Grid(NamedTuple):
-    """The cells' values, one row per cell, and the method that one row stands for."""
+    """The values of the cells, one row per cell, and the method as a function of a row."""
 
     values: Any
     method_of: Callable[[Any], Method]
-    server: list[int | None]  # which of the server optimizers a cell has; None if there is only one
+    server: list[int | None]  # index of each cell's server optimizer; None if all have the same
 
 
 def grid_of(configs: Sequence[RunConfig]) -> Grid:
-    """For resolved configs that share a program."""
+    """The grid of resolved configs that share a program."""
     specs = [config.method for config in configs]
     first = specs[0]
-    if not _can_choose(first):
+    if not _has_selectable_parts(first):
         only = _options(specs)
         return Grid(only.values, lambda cell: from_spec(only.specs_of(cell)[0]), [None] * len(configs))
-    parts = {kind: _options([spec[kind] for spec in specs]) for kind in CHOSEN}
+    parts = {kind: _options([spec[kind] for spec in specs]) for kind in SELECTABLE_PARTS}
 
     def method_of(cell: Any) -> Method:
         chosen = {}
@@ -86,12 +88,12 @@ def grid_of(configs: Sequence[RunConfig]) -> Grid:
             chosen[kind] = CHOICES[kind](cell[kind]["which"], built)
         return from_spec({**first, **chosen})
 
-    several = len(parts["server"].specs) > 1
-    places = parts["server"].values["which"]
+    several_servers = len(parts["server"].specs) > 1
+    server_indices = parts["server"].values["which"]
     return Grid(
         {kind: options.values for kind, options in parts.items()},
         method_of,
-        [int(which) if several else None for which in places],
+        [int(index) if several_servers else None for index in server_indices],
     )
 
 
@@ -103,25 +105,25 @@ CHOICES: dict[str, Callable[..., Any]] = {
 
 
 class Options(NamedTuple):
-    """The different specs among the cells, and which one each cell has, with its numbers."""
+    """The distinct specs among the cells, the index of each cell's spec, and its numbers."""
 
     specs: list[Any]
     paths: list[list[Path]]  # of the numbers that vary, per spec
     values: Any  # {"which": …, "numbers": [one list of columns per spec]}
 
     def specs_of(self, cell: Any) -> list[Any]:
-        """Each of them, with this cell's numbers in its own."""
+        """All distinct specs, with the numbers of this cell."""
         entries = zip(self.specs, self.paths, cell["numbers"])
         return [with_numbers(spec, dict(zip(paths, values))) for spec, paths, values in entries]
 
 
 def _options(specs: Sequence[Any]) -> Options:
-    different = list({structure(spec): spec for spec in specs}.values())
-    places = [[structure(spec) for spec in different].index(structure(own)) for own in specs]
+    distinct = list({structure(spec): spec for spec in specs}.values())
+    indices = [[structure(spec) for spec in distinct].index(structure(cell_spec)) for cell_spec in specs]
     paths, columns = [], []
-    for place, spec in enumerate(different):
-        rows = [numbers(own if places[c] == place else spec) for c, own in enumerate(specs)]
+    for index, spec in enumerate(distinct):
+        rows = [numbers(cell_spec if indices[cell] == index else spec) for cell, cell_spec in enumerate(specs)]
         varying = [path for path in numbers(spec) if len({row[path] for row in rows}) > 1]
         paths.append(varying)
         columns.append([jnp.asarray([row[path] for row in rows], float) for path in varying])
-    return Options(different, paths, {"which": jnp.asarray(places), "numbers": columns})
+    return Options(distinct, paths, {"which": jnp.asarray(indices), "numbers": columns})

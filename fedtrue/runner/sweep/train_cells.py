@@ -1,4 +1,4 @@
-"""Cells of a sweep that train together, in one program, each with a run folder like any other."""
+"""Trains cells of a sweep together, in one program. Each cell has an ordinary run folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from fedtrue.runner.folder import RunLock
 from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import Line
-from fedtrue.runner.rounds import Say, run_rounds
+from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.grid import grid_of
@@ -26,65 +26,71 @@ from fedtrue.runner.train import Files, open_folder
 from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
 
-Watch = Callable[[str, Sequence[Line]], None]  # (cell's name, its lines so far)
+CellProgress = Callable[[str, Sequence[Line]], None]  # (name of the cell, its lines so far)
 
 
 class CellJournal(Journal):
-    """Of the group's server state, which is that of all options, its checkpoints hold only the cell's own."""
+    """The journal of a cell. The group's state has all server optimizers; a cell's checkpoint has only its own."""
 
-    option: int | None = None  # which of the server optimizers; None if there is only one
+    option: int | None = None  # index of the cell's server optimizer; None if all cells have the same
 
     def save(self, state: State) -> None:
-        super().save(self._own(state))
+        super().save(self._state_of_cell(state))
 
-    def restored(self, found: Checkpoint, like: State) -> State:
-        own = super().restored(found, self._own(like))
+    def restored(self, saved: Checkpoint, like: State) -> State:
+        cell_state = super().restored(saved, self._state_of_cell(like))
         if self.option is None:
-            return own
-        everyone = list(like.server.optimizer)
-        everyone[self.option] = own.server.optimizer
-        return own._replace(server=own.server._replace(optimizer=tuple(everyone)))
+            return cell_state
+        optimizers = list(like.server.optimizer)
+        optimizers[self.option] = cell_state.server.optimizer
+        return cell_state._replace(server=cell_state.server._replace(optimizer=tuple(optimizers)))
 
-    def _own(self, state: State) -> State:
+    def _state_of_cell(self, state: State) -> State:
         if self.option is None:
             return state
         return state._replace(server=state.server._replace(optimizer=state.server.optimizer[self.option]))
 
 
 def train_cells(
-    task: Task, cells: Sequence[Cell], out: Path, at_once: int | None, stop: Stop, watch: Watch, say: Say
+    task: Task,
+    cells: Sequence[Cell],
+    out: Path,
+    at_once: int | None,
+    stop: Stop,
+    on_progress: CellProgress,
+    log: LogLine,
 ) -> list[Result]:
-    """Cells that share a program, from where their folders stand to their last round: all at once, or in turn."""
-    with float64(task.float64), ExitStack() as held:
+    """Trains cells that share a program, all at once or in chunks, from their last checkpoints to the last round."""
+    with float64(task.float64), ExitStack() as locks:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
-        journals = [_journal(task, cell, out, option, held) for cell, option in zip(cells, grid.server)]
+        journals = [_journal(task, cell, out, option, locks) for cell, option in zip(cells, grid.server)]
         fitting = lambda: cells_at_once(task, grid.method_of(_rows(grid.values, 0)), first.cohort)
-        most = min(at_once or fitting(), len(cells))
+        chunk_size = min(at_once or fitting(), len(cells))
         results, simulation, begin = list[Result](), None, 0
         while begin < len(cells):
-            chunk = np.s_[begin : begin + most]
+            chunk = np.s_[begin : begin + chunk_size]
             values = _rows(grid.values, chunk)
             try:
                 if simulation is None or simulation.cells != len(cells[chunk]):
                     simulation = Simulation(task, grid.method_of, grid=values, **simulation_arguments(first, task))
-                    say(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
-                simulation.grid = values  # of as many cells: no new compilation
+                    log(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
+                simulation.grid = values  # as many cells as before: no new compilation
                 schedule = HostSchedule(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
-                after = _after(cells[chunk], journals[chunk], watch)
-                results += run_rounds(simulation, journals[chunk], schedule, stop, after, say)
-                begin += most
+                after = _after(cells[chunk], journals[chunk], on_progress)
+                results += run_rounds(simulation, journals[chunk], schedule, stop, after, log)
+                begin += chunk_size
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or most == 1:
+                if "RESOURCE_EXHAUSTED" not in str(error) or chunk_size == 1:
                     raise
-                most, simulation = most // 2, None
-                say(f"out of memory: going on with {most} cells at once")
+                chunk_size, simulation = chunk_size // 2, None
+                log(f"out of memory: continuing with {chunk_size} cells at once")
         return results
 
 
-def _journal(task: Task, cell: Cell, out: Path, option: int | None, held: ExitStack) -> CellJournal:
-    """The cell's folder, made if it is not there, and held until `held` lets go."""
+def _journal(task: Task, cell: Cell, out: Path, option: int | None, locks: ExitStack) -> CellJournal:
+    """The cell's journal; its folder is created if it does not exist, and locked until `locks` closes."""
     path = out / cell.name
-    held.enter_context(RunLock(path))
+    locks.enter_context(RunLock(path))
     open_folder(Files(path, True, cell.config.settings(), cell.config.tensorboard), task)
     message = message_bytes(task, from_spec(cell.config.method))
     journal = CellJournal(path, len(task.train), message, cell.config.tensorboard, task.metric_kinds)
@@ -96,9 +102,9 @@ def _rows(values: Any, rows: Any) -> Any:
     return jax.tree.map(lambda column: column[rows], values)
 
 
-def _after(cells: Sequence[Cell], journals: Sequence[Journal], watch: Watch) -> Callable[[int], None]:
+def _after(cells: Sequence[Cell], journals: Sequence[Journal], on_progress: CellProgress) -> Callable[[int], None]:
     def after(done: int) -> None:
         for cell, journal in zip(cells, journals):
-            watch(cell.name, journal.lines)
+            on_progress(cell.name, journal.lines)
 
     return after
