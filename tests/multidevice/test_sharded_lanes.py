@@ -1,6 +1,7 @@
 """Lanes sharded over several devices give the same result, up to the order of floating-point sums."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 
 PROGRAM = """
 import json
+import os
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp, numpy as np
@@ -32,7 +34,9 @@ print(json.dumps(out))
 
 
 def test_lanes_on_two_devices_give_the_weights_and_client_memory_of_one_device():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=600)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}  # two devices, on a machine with a GPU too
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     alone, together = json.loads(done.stdout)
     assert (alone["devices"], together["devices"]) == (1, 2)

@@ -14,6 +14,7 @@ import fedtrue as ft
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.runner.stop import Stopped
+from fedtrue.spec import option_table
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 STOP_AFTER = 6
@@ -81,7 +82,10 @@ def test_a_resumed_run_in_float32_with_shuffled_batches_a_tree_of_weights_and_mo
 @SLOW  # client SGD and every server optimizer are above
 @pytest.mark.parametrize("name", METHODS)
 def test_a_resumed_run_of_every_named_method_equals_the_uninterrupted_one(name, tmp_path):
-    method = METHODS[name](client_rate=0.05)
+    takes = option_table(METHODS[name])
+    method = METHODS[name](
+        **({"client_rate": 0.05} if "client_rate" in takes else {"client": ft.client.momentum(0.05)})
+    )
     assert_resumed_is_uninterrupted(Runs(quadratic(), method, **FEW), tmp_path)
 
 
