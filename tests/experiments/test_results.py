@@ -26,13 +26,13 @@ spec.loader.exec_module(results)
 def tables_of_records():
     """(command, what the page prints of it) of every table that only reads records: nothing is trained for it."""
     blocks = results.TABLE.finditer(results.PAGE.read_text())
-    return {block["words"]: block["said"] for block in blocks if block["words"].startswith("table ")}
+    return {block["command"]: block["output"] for block in blocks if block["command"].startswith("table ")}
 
 
 @pytest.mark.parametrize("command", TABLES_OF_RECORDS := tables_of_records(), ids=lambda command: command.split()[1])
 def test_a_table_of_the_page_is_what_its_command_prints_byte_for_byte(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert results.said_by(command) == TABLES_OF_RECORDS[command]
+    assert results.output_of(command) == TABLES_OF_RECORDS[command]
 
 
 @pytest.mark.slow  # the tables of theory train

@@ -158,8 +158,11 @@ def test_runs_that_train_together_resume_from_a_round_that_all_have_saved(tmp_pa
     [
         (start(weights=5), r"'(server/params/w|memory/v)' is float32 \("),
         (start()._replace(memory=()), "only one of them has 'memory/count'"),
-        (start()._replace(server=ServerState({"w": np.zeros((2, 4), np.float32)}, (), ())), "one has 'server/"),
-        (start(clients=3), "it has a client 6, the task 3 clients"),
+        (
+            start()._replace(server=ServerState({"w": np.zeros((2, 4), np.float32)}, (), ())),
+            "only one of them has 'server/",
+        ),
+        (start(clients=3), "it has a client 6, the task has 3 clients"),
     ],
     ids=["another size", "clients without memory", "another optimizer", "fewer clients"],
 )
