@@ -97,9 +97,8 @@ def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
     table = read(path / CONFIG, "a run folder")
     if task is None or method is None:
         if table.get("from_python"):
-            raise ValueError(
-                f"{path} cannot be rebuilt, as some of its parts have no name: in Python, ft.diagnose(RUN, task, method)"
-            )
+            cure = "in Python, ft.diagnose(RUN, task, method)"
+            raise ValueError(f"{path} cannot be rebuilt, as some of its parts have no name: {cure}")
         return read_toml(path / CONFIG)
     names = ("cohort", "local_steps", "local_epochs", "rate_multipliers", "seed", "batch_size")
     return RunConfig(str(table["task"]), **{name: table[name] for name in names if name in table})
