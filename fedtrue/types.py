@@ -10,4 +10,5 @@ PyTree: TypeAlias = Any  # a tree of arrays: JAX has no type for it
 Params: TypeAlias = PyTree  # a model's weights
 Batch: TypeAlias = Mapping[str, Any]  # the data's columns, `mask` (0 on padding) and `key` (its own randomness)
 Sums: TypeAlias = dict[str, tuple[Any, Any]]  # metric → (total, count): sums, never means, so that they add up
+LearningRate: TypeAlias = float | Callable[[Any], Any]  # a number, or a function of the round
 LossFunction: TypeAlias = Callable[[Params, Batch], tuple[Array, Sums]]

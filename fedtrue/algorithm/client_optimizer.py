@@ -17,6 +17,7 @@ import numpy as np
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.checks import Schedule, check_float, schedule
 from fedtrue.spec import FACTORIES, Part, accepts, named
+from fedtrue.types import Array, LearningRate
 
 EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
 
@@ -138,7 +139,7 @@ def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move
 
 
 @named("client")
-def sgd(learning_rate: Any) -> ClientOptimizer:
+def sgd(learning_rate: LearningRate) -> ClientOptimizer:
     """step = g.
 
     Args:
@@ -161,7 +162,9 @@ def sgd(learning_rate: Any) -> ClientOptimizer:
 
 
 @named("client")
-def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nesterov: bool = False) -> ClientOptimizer:
+def momentum(
+    learning_rate: LearningRate, beta: float = 0.9, dampening: float | None = None, nesterov: bool = False
+) -> ClientOptimizer:
     """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1.
 
     Args:
@@ -186,7 +189,7 @@ def momentum(learning_rate: Any, beta: Any = 0.9, dampening: Any = None, nestero
 
 @named("client")
 def adagrad(
-    learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.1, lagged: bool = False
+    learning_rate: LearningRate, epsilon: float = EPSILON, initial_accumulator: float = 0.1, lagged: bool = False
 ) -> ClientOptimizer:
     """v' = v + g²,  P = 1/(√v' + ε),  step = P g.
 
@@ -213,7 +216,11 @@ def adagrad(
 
 @named("client")
 def rmsprop(
-    learning_rate: Any, beta2: Any = 0.9, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0, lagged: bool = False
+    learning_rate: LearningRate,
+    beta2: float = 0.9,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
+    lagged: bool = False,
 ) -> ClientOptimizer:
     """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g.
 
@@ -242,11 +249,11 @@ def rmsprop(
 
 @named("client")
 def adam(
-    learning_rate: Any,
-    beta1: Any = 0.9,
-    beta2: Any = 0.999,
-    epsilon: Any = EPSILON,
-    initial_accumulator: Any = 0.0,
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
@@ -279,11 +286,11 @@ def adam(
 
 @named("client")
 def yogi(
-    learning_rate: Any,
-    beta1: Any = 0.9,
-    beta2: Any = 0.999,
-    epsilon: Any = EPSILON,
-    initial_accumulator: Any = 1.0,
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 1.0,
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
@@ -316,11 +323,11 @@ def yogi(
 
 @named("client")
 def amsgrad(
-    learning_rate: Any,
-    beta1: Any = 0.9,
-    beta2: Any = 0.999,
-    epsilon: Any = EPSILON,
-    initial_accumulator: Any = 0.0,
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
@@ -355,11 +362,11 @@ def amsgrad(
 
 @named("client")
 def adabelief(
-    learning_rate: Any,
-    beta1: Any = 0.9,
-    beta2: Any = 0.999,
-    epsilon: Any = EPSILON,
-    initial_accumulator: Any = 0.0,
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
 ) -> ClientOptimizer:
@@ -393,7 +400,7 @@ def adabelief(
 
 
 @named("client")
-def preconditioned(preconditioners: Any, learning_rate: Any) -> ClientOptimizer:
+def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> ClientOptimizer:
     """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d).
 
     Args:

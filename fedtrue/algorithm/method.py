@@ -125,11 +125,11 @@ def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
 
 def _weighting(sampling: Sampling, weighting: Weighting | None) -> Weighting | None:
     """Clients that are drawn by their size must not be weighted by it again."""
-    if sampling.name != "by_size":
+    if not sampling.in_proportion_to_size:
         return weighting
     if weighting is not None and weighting.name in ("examples", "tokens"):
         warnings.warn(
-            f"sampling 'by_size' with weighting {weighting.name!r} counts a client's size twice", stacklevel=5
+            f"sampling {sampling.name!r} with weighting {weighting.name!r} counts a client's size twice", stacklevel=5
         )
     return weighting or uniform()
 

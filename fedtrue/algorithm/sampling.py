@@ -46,6 +46,7 @@ class Sampling(Part):
     draw: Callable[[Any, ClientSizes, int, Scores | None], Draw]  # (key, sizes, places, scores) → cohort
     probability: Callable[[np.ndarray], np.ndarray] | None  # sizes → chances per draw, where defined
     with_replacement: bool
+    in_proportion_to_size: bool = False  # then the mean of the updates must be uniform
     needs_scores: bool = False  # cohorts are then known only once an earlier phase has ended
 
 
@@ -76,7 +77,7 @@ def by_size() -> Sampling:
         share = own.astype(jnp.result_type(float)) / sizes.tickets[-1].astype(jnp.result_type(float))
         return Draw(chosen, jnp.ones(cohort, bool), 1 / (cohort * share))
 
-    return Sampling(draw, lambda sizes: sizes / sizes.sum(), with_replacement=True)
+    return Sampling(draw, lambda sizes: sizes / sizes.sum(), with_replacement=True, in_proportion_to_size=True)
 
 
 def random_below(key: Any, count: int, bound: Any) -> Any:

@@ -14,6 +14,7 @@ import optax
 
 from fedtrue.algorithm.checks import check_float, schedule
 from fedtrue.spec import FACTORIES, Part, accepts, named, unnamed, with_spec
+from fedtrue.types import LearningRate
 
 EPSILON = 1e-3  # Reddi et al.'s default degree of adaptivity; the paper tunes it in {1e-7 … 1e-1}
 
@@ -56,7 +57,7 @@ def _adaptive(
 
 
 @named("server")
-def sgd(learning_rate: Any = 1.0) -> ServerOptimizer:
+def sgd(learning_rate: LearningRate = 1.0) -> ServerOptimizer:
     """x' = x − α Δ.
 
     Args:
@@ -73,7 +74,7 @@ def sgd(learning_rate: Any = 1.0) -> ServerOptimizer:
 
 
 @named("server")
-def momentum(learning_rate: Any, beta: Any = 0.9) -> ServerOptimizer:
+def momentum(learning_rate: LearningRate, beta: float = 0.9) -> ServerOptimizer:
     """m' = β m + Δ,  x' = x − α m'.
 
     Args:
@@ -92,7 +93,7 @@ def momentum(learning_rate: Any, beta: Any = 0.9) -> ServerOptimizer:
 
 
 @named("server")
-def adagrad(learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0) -> ServerOptimizer:
+def adagrad(learning_rate: LearningRate, epsilon: float = EPSILON, initial_accumulator: float = 0.0) -> ServerOptimizer:
     """v' = v + Δ²,  x' = x − α Δ / (√v' + ε_s).
 
     Args:
@@ -112,7 +113,11 @@ def adagrad(learning_rate: Any, epsilon: Any = EPSILON, initial_accumulator: Any
 
 @named("server")
 def adam(
-    learning_rate: Any, beta1: Any = 0.9, beta2: Any = 0.99, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
 ) -> ServerOptimizer:
     """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s).
 
@@ -137,7 +142,11 @@ def adam(
 
 @named("server")
 def yogi(
-    learning_rate: Any, beta1: Any = 0.9, beta2: Any = 0.99, epsilon: Any = EPSILON, initial_accumulator: Any = 0.0
+    learning_rate: LearningRate,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = EPSILON,
+    initial_accumulator: float = 0.0,
 ) -> ServerOptimizer:
     """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s).
 

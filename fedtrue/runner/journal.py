@@ -20,6 +20,7 @@ from fedtrue.runner.evaluation import Evaluation, means
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
 from fedtrue.runner.summary import flat, summarise
 from fedtrue.runner.tensorboard import Events
+from fedtrue.spec import Spec
 from fedtrue.tasks.metric import Metric
 
 PATIENCE = 10  # consecutive rounds without a finite client update, after which a run counts as diverged
@@ -51,9 +52,10 @@ class Journal:
         message: MessageBytes,
         tensorboard: bool = False,
         metric_kinds: Mapping[str, Metric] = MappingProxyType({}),  # as the task declares them
+        method: Spec | None = None,  # the method's spec
     ):
         self.folder, self.lines = folder, list[Line]()
-        self._metric_kinds = metric_kinds
+        self._metric_kinds, self._method = metric_kinds, method
         self._message = message
         self._tensorboard = tensorboard
         self.done = 0  # rounds trained; a diverged run has fewer lines
@@ -121,6 +123,7 @@ class Journal:
         """Ends the run: writes and returns its summary and final weights."""
         params = jax.tree.map(np.asarray, state.server.params)
         summary = summarise(self.lines, "diverged" if self.diverged else "finished", self._metric_kinds)
+        summary["method"] = self._method
         if self.folder and self._appender:
             self._appender.close()
             write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(params)))

@@ -111,7 +111,8 @@ def train_run(
                 open_folder(files, task)
             say(f"lanes: {simulation.lanes}")
             tensorboard = files is not None and files.tensorboard
-            journal = Journal(path, len(task.train), message_bytes(task, method), tensorboard, task.metric_kinds)
+            message = message_bytes(task, method)
+            journal = Journal(path, len(task.train), message, tensorboard, task.metric_kinds, method.spec)
 
             def after(done: int) -> None:
                 if progress:

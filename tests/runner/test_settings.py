@@ -51,6 +51,7 @@ def test_the_config_of_a_run_is_the_spec_of_its_method(name, tmp_path, capsys):
     config = read_toml(tmp_path / "run" / "config.toml")
     method = build_method(config, load_task(config))
     assert method.name == name and config.method == method.spec
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["method"] == method.spec
     table = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert table["method"] == name
     for key, value in method.spec.items():

@@ -12,6 +12,7 @@ from fedtrue.algorithm.server_optimizer import EPSILON, ServerOptimizer
 from fedtrue.algorithm.trace import exact
 from fedtrue.algorithm.weighting import Weighting
 from fedtrue.spec import by_name, named
+from fedtrue.types import LearningRate
 
 
 def _sgd_clients(
@@ -22,8 +23,8 @@ def _sgd_clients(
 
 @named("method")
 def fedavg(
-    client_rate: Any,
-    server_rate: Any = 1.0,
+    client_rate: LearningRate,
+    server_rate: LearningRate = 1.0,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -47,9 +48,9 @@ def fedavg(
 
 @named("method")
 def fedavgm(
-    client_rate: Any,
-    server_rate: Any = 1.0,
-    beta: Any = 0.9,
+    client_rate: LearningRate,
+    server_rate: LearningRate = 1.0,
+    beta: float = 0.9,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -74,9 +75,9 @@ def fedavgm(
 
 @named("method")
 def fedadagrad(
-    client_rate: Any,
-    server_rate: Any = 0.1,
-    epsilon: Any = EPSILON,
+    client_rate: LearningRate,
+    server_rate: LearningRate = 0.1,
+    epsilon: float = EPSILON,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -101,11 +102,11 @@ def fedadagrad(
 
 @named("method")
 def fedadam(
-    client_rate: Any,
-    server_rate: Any = 0.1,
-    beta1: Any = 0.9,
-    beta2: Any = 0.99,
-    epsilon: Any = EPSILON,
+    client_rate: LearningRate,
+    server_rate: LearningRate = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = EPSILON,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -132,11 +133,11 @@ def fedadam(
 
 @named("method")
 def fedyogi(
-    client_rate: Any,
-    server_rate: Any = 0.1,
-    beta1: Any = 0.9,
-    beta2: Any = 0.99,
-    epsilon: Any = EPSILON,
+    client_rate: LearningRate,
+    server_rate: LearningRate = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = EPSILON,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:

@@ -1,7 +1,5 @@
 """FedProx (Li et al. 2020): every client minimises F_i(y) + μ/2 ‖y − x‖²."""
 
-from typing import Any
-
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
@@ -17,7 +15,7 @@ from fedtrue.spec import by_name, named
 @named("method")
 def fedprox(
     client: ClientOptimizer = by_name("sgd"),
-    mu: Any = 0.01,
+    mu: float = 0.01,
     server: ServerOptimizer = by_name("sgd"),
     correction: Correction = by_name("none"),
     trace: Trace = by_name("exact"),
