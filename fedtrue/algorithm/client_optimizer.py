@@ -197,7 +197,7 @@ def adagrad(
         learning_rate: η, a number or a function of the round.
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -229,7 +229,7 @@ def rmsprop(
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -266,7 +266,7 @@ def adam(
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -303,7 +303,7 @@ def yogi(
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -340,7 +340,7 @@ def amsgrad(
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -379,7 +379,7 @@ def adabelief(
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, which removes most of the bias of gradient noise.
+        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
