@@ -79,7 +79,7 @@ def fedopt(
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
-    """Any client and server optimizer, corrected (this paper): Algorithm 1, and the choices around it.
+    """Wang et al. 2021: any client and server optimizer, corrected; Algorithm 1, and the choices around it.
 
     Args:
         client: the clients' optimizer, one of `ft.client`.
