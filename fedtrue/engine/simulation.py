@@ -42,7 +42,7 @@ class SimulationState(NamedTuple):
 class Simulation:
     """Rounds on demand: `state = simulation.start()`, then `state, info = simulation.round(state)`, again and again.
 
-    `simulation.run(state, rounds)` is many rounds in one dispatch, with the same results.
+    `simulation.run(state, rounds)` is many rounds in one compiled loop, with the same results.
 
     With a `grid` (a tree of arrays with a leading axis of cells) `method` is a function of one cell's values, and all
     cells train together in one program: states and infos get the cells as their leading axis.
@@ -116,7 +116,7 @@ class Simulation:
 
     @property
     def rounds_per_dispatch(self) -> int:
-        """The most rounds that `run` takes at once."""
+        """The most rounds in one call of the compiled program."""
         return self.plan.rounds_per_dispatch
 
     def start(self, params: Params | None = None) -> SimulationState:
@@ -140,7 +140,18 @@ class Simulation:
         return state, jax.tree.map(lambda leaf: leaf[0] if self.grid is None else leaf[:, 0], infos)
 
     def run(self, state: SimulationState, rounds: int) -> tuple[SimulationState, RoundInfo]:
-        """`rounds` more rounds in one dispatch (at most `rounds_per_dispatch`), one entry of the infos per round."""
+        """`rounds` more rounds, in dispatches of at most `rounds_per_dispatch`; one entry of the infos per round."""
+        dispatches, left = list[RoundInfo](), check_int("rounds", rounds, low=1)
+        while left:
+            count = min(left, self.rounds_per_dispatch)
+            state, infos = self._dispatch(state, count)
+            dispatches.append(infos)
+            left -= count
+        axis = 0 if self.grid is None else 1
+        return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis), *dispatches)
+
+    def _dispatch(self, state: SimulationState, rounds: int) -> tuple[SimulationState, RoundInfo]:
+        """So many rounds in one call of the compiled program."""
         server, memory, first_round = state
         federation = self._federation_at(first_round)
         buffer, rows, clients = memory, None, np.zeros(0, np.int64)

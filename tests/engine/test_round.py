@@ -204,3 +204,14 @@ def test_rounds_in_single_dispatches_equal_those_of_one_dispatch_bit_for_bit():
     np.testing.assert_array_equal(info.cohort, infos.cohort[-1])
     result = ft.train(task(), method, rounds=6, cohort=3, seed=4)
     np.testing.assert_array_equal(result.params, together.server.params)
+
+
+def test_more_rounds_than_one_dispatch_holds_are_run_in_several():
+    method = ft.fedopt(ft.client.adam(0.1))
+    whole, infos = (simulation := Simulation(task(), method, cohort=3)).run(simulation.start(), 7)
+    simulation.plan = simulation.plan._replace(rounds_per_dispatch=3)
+    parts, split = simulation.run(simulation.start(), 7)
+    np.testing.assert_array_equal(parts.server.params, whole.server.params)
+    np.testing.assert_array_equal(split.cohort, infos.cohort)
+    with pytest.raises(ValueError, match="rounds must be an integer of at least 1, not 0"):
+        simulation.run(simulation.start(), 0)
