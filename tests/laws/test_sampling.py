@@ -36,7 +36,7 @@ def test_by_size_draws_a_million_clients_in_proportion_to_their_sizes():
 
 @pytest.mark.parametrize("clients", [100_000, pytest.param(MILLION, marks=pytest.mark.slow)])
 def test_by_size_draws_every_client_eventually(clients):
-    """1 to 3 examples each, 40 draws per client: one with 1 of 2 · clients examples is missing with probability e⁻²⁰."""
+    """1 to 3 examples each, 40 draws per client: one with 1 of 2 · clients examples is missed with chance e⁻²⁰."""
     sizes, seen = np.random.default_rng(1).integers(1, 4, clients), np.zeros(clients, bool)
     sampling, table = from_spec("by_size", "sampling"), client_sizes(sizes)
     draw = jax.jit(lambda key: sampling.draw(key, table, 4 * clients, None).clients)
