@@ -28,18 +28,7 @@ def diagnose_run(
     orders: int = ORDERS,
     progress: Progress = lambda clients, count: clients,
 ) -> Diagnosis:
-    """Measure and decompose a round at a run's last checkpoint.
-
-    Args:
-        run: the run folder.
-        task, method: those of the run, if they cannot be rebuilt from its folder because they were written in Python.
-        clients: how many to sample, at least.
-        orders: batch orders to average over.
-        progress: wraps the iteration over clients, for a progress bar.
-
-    Returns:
-        The numbers; `ft.diagnose` also judges them.
-    """
+    """The numbers of `diagnose`, without their interpretation; `progress` wraps the iteration over clients."""
     path = Path(run)
     if not folder.is_run_folder(path):
         raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
