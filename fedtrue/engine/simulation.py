@@ -27,6 +27,7 @@ from fedtrue.engine.round import (
 from fedtrue.engine.store import HostMemory, from_device, rows_of, to_device, with_rows
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
+from fedtrue.lowering import Program
 from fedtrue.tasks.task import Task
 from fedtrue.types import Params
 
@@ -106,7 +107,7 @@ class Simulation:
         self._cohorts = jax.jit(self._cohorts_from)
         own, shared = 0, None  # axes of cells: states and infos have one
         axes = (own, shared, shared, shared, shared, own, own)
-        self._run = jax.jit(self._over_cells(self._run_cell, axes), donate_argnums=(5, 6))
+        self._run = Program(self._over_cells(self._run_cell, axes), donate_argnums=(5, 6))
         self._empty_infos = jax.jit(self._over_cells(self._empty_infos_of_cell, (own, shared, shared, own)))
 
     @property

@@ -1,0 +1,179 @@
+"""Convolutions in the forms that compilers run fast: canonical axes and single groups on CPUs, products on GPUs."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+MAX_GROUPS = 16  # that are computed one by one; each is an operation of its own in the program
+MAX_SLICES = 64  # of which the patches of one convolution are made
+
+Params = Mapping[str, Any]
+
+
+def has_few_groups(avals: Sequence[Any], params: Params) -> bool:
+    """Has several groups: what `vmap` makes of convolutions with weights per lane."""
+    return 1 < _groups(params) <= MAX_GROUPS
+
+
+def is_not_canonical(avals: Sequence[Any], params: Params) -> bool:
+    """Has its axes in another order than the fast kernels of XLA's CPU backend."""
+    spatial = len(params["window_strides"])
+    return 1 <= spatial <= 3 and params["dimension_numbers"] != _canonical_numbers(spatial)
+
+
+def canonical(images: Array, kernel: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+    """The same convolution with its axes in the order batch, space, channels (kernels: space, in, out).
+
+    XLA's CPU compiler has fast kernels for this order only. It has a pass that brings convolutions into it, but that
+    pass visits the entry computation, so convolutions inside loops miss it.
+    """
+    images, kernel = _to_canonical(images, kernel, dimension_numbers)
+    numbers = _canonical_numbers(images.ndim - 2)
+    result = lax.conv_general_dilated_p.bind(images, kernel, dimension_numbers=numbers, **params)
+    return _from_canonical(result, dimension_numbers)
+
+
+def by_group(images: Array, kernel: Array, **params: Any) -> Array:
+    """One convolution per group."""
+    numbers, groups = params["dimension_numbers"], _groups(params)
+    axis = numbers.lhs_spec[1] if params["feature_group_count"] > 1 else numbers.lhs_spec[0]
+    single = {**params, "feature_group_count": 1, "batch_group_count": 1}
+    results = [
+        lax.conv_general_dilated_p.bind(own_images, own_kernel, **single)
+        for own_images, own_kernel in zip(
+            jnp.split(images, groups, axis), jnp.split(kernel, groups, numbers.rhs_spec[0])
+        )
+    ]
+    return jnp.concatenate(results, axis=numbers.out_spec[1])
+
+
+def has_few_patches(avals: Sequence[Any], params: Params) -> bool:
+    """Has several groups, and a small window or few positions: of a gradient's convolution the window may be large."""
+    window, positions = _window_and_positions(avals, params)
+    return _groups(params) > 1 and min(math.prod(window), math.prod(positions)) <= MAX_SLICES
+
+
+def by_patches(images: Array, kernel: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+    """One product per group of patches of the images and the kernel: a sum over the window and the input channels.
+
+    Patches are put together from slices of the images: one per place in the window with all positions, or one per
+    position with all places in the window, whichever are fewer. Axes stay in the order in which they are stored.
+    """
+    groups, rank = _groups(params), images.ndim - 2
+    (batch, into, *space), (out, channels, *window) = dimension_numbers.lhs_spec, dimension_numbers.rhs_spec
+    images = _groups_first(images, into if params["feature_group_count"] > 1 else batch, groups)
+    kernel = _groups_first(kernel, out, groups)
+    images = _padded(images, [axis + 1 for axis in space], params["padding"], params["lhs_dilation"])
+    places = [kernel.shape[axis + 1] for axis in window]
+    strides, dilation = params["window_strides"], params["rhs_dilation"]
+    positions = _positions([images.shape[axis + 1] for axis in space], places, strides, dilation)
+    window_names, position_names = [f"w{i}" for i in range(rank)], [f"p{i}" for i in range(rank)]
+    kernel_names = ["group", *_ordered({out: "out", channels: "in", **dict(zip(window, window_names))})]
+    by_place = math.prod(places) <= math.prod(positions)
+    moving, inner = (Steps(places, dilation), Steps(positions, strides))[:: 1 if by_place else -1]
+    patches = _stacked_slices(images, [axis + 1 for axis in space], moving, inner)
+    inner_names = position_names if by_place else window_names
+    names = ["group", *_ordered({batch: "batch", into: "in", **dict(zip(space, inner_names))})]
+    names.insert(-1, "stacked")
+    if by_place:
+        order = [kernel_names.index(name) for name in ["group", *window_names, "in", "out"]]
+        kernel = kernel.transpose(order).reshape(groups, math.prod(places), *(kernel.shape[at] for at in order[-2:]))
+        kernel_names = ["group", "stacked", "in", "out"]
+    result_names = ["batch", *(position_names if by_place else ["stacked"]), "group", "out"]
+    result = _product(patches, names, kernel, kernel_names, result_names, params)
+    return _from_canonical(result.reshape(result.shape[0], *positions, -1), dimension_numbers)
+
+
+class Steps(NamedTuple):
+    """So many, so far apart, along each axis of space."""
+
+    counts: Sequence[int]
+    strides: Sequence[int]
+
+
+def _groups_first(array: Array, axis: int, groups: int) -> Array:
+    """The axis holds all groups in turn: they become the first axis."""
+    shape = (*array.shape[:axis], groups, array.shape[axis] // groups, *array.shape[axis + 1 :])
+    return jnp.moveaxis(array.reshape(shape), axis, 0)
+
+
+def _padded(images: Array, space: Sequence[int], padding: Any, dilation: Any) -> Array:
+    edges = [(0, 0, 0)] * images.ndim
+    for axis, (low, high), step in zip(space, padding, dilation):
+        edges[axis] = low, high, step - 1
+    return lax.pad(images, jnp.zeros((), images.dtype), edges)
+
+
+def _stacked_slices(images: Array, space: Sequence[int], moving: Steps, inner: Steps) -> Array:
+    """For every combination of moving steps the slice of inner steps from there, along the last axis but one."""
+    slices = []
+    for at in itertools.product(*map(range, moving.counts)):
+        starts, ends, strides = [0] * images.ndim, list(images.shape), [1] * images.ndim
+        for axis, place, step, count, stride in zip(space, at, moving.strides, *inner):
+            starts[axis], strides[axis] = place * step, stride
+            ends[axis] = place * step + (count - 1) * stride + 1
+        slices.append(lax.slice(images, starts, ends, strides))
+    return jnp.stack(slices, axis=images.ndim - 1)
+
+
+def _ordered(names: Mapping[int, str]) -> list[str]:
+    return [names[axis] for axis in sorted(names)]
+
+
+def _product(left: Array, left_names: Any, right: Array, right_names: Any, names: Any, params: Params) -> Array:
+    """einsum, with names for axes."""
+    number = {name: at for at, name in enumerate(dict.fromkeys([*left_names, *right_names]))}
+    axes = [[number[name] for name in group] for group in (left_names, right_names, names)]
+    kind = {"precision": params["precision"], "preferred_element_type": params["preferred_element_type"]}
+    return jnp.einsum(left, axes[0], right, axes[1], axes[2], **kind)
+
+
+def _positions(
+    space: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """How many windows fit, along each axis of padded images."""
+    return [
+        (size - (width - 1) * step - 1) // stride + 1
+        for size, width, stride, step in zip(space, window, strides, dilation)
+    ]
+
+
+def _window_and_positions(avals: Sequence[Any], params: Params) -> tuple[list[int], list[int]]:
+    images, kernel = (aval.shape for aval in avals)
+    numbers = params["dimension_numbers"]
+    window = [kernel[axis] for axis in numbers.rhs_spec[2:]]
+    space = [
+        (images[axis] - 1) * step + 1 + low + high
+        for axis, step, (low, high) in zip(numbers.lhs_spec[2:], params["lhs_dilation"], params["padding"])
+    ]
+    return window, _positions(space, window, params["window_strides"], params["rhs_dilation"])
+
+
+def _groups(params: Params) -> int:
+    return max(params["feature_group_count"], params["batch_group_count"])
+
+
+def _canonical_numbers(spatial: int) -> lax.ConvDimensionNumbers:
+    space = tuple(range(1, spatial + 1))
+    images = (0, spatial + 1, *space)
+    return lax.ConvDimensionNumbers(images, (spatial + 1, spatial, *range(spatial)), images)
+
+
+def _to_canonical(images: Array, kernel: Array, numbers: Any) -> tuple[Array, Array]:
+    """Images (batch, space, channels) and kernel (space, in, out)."""
+    batch, channels, *space = numbers.lhs_spec
+    out, into, *window = numbers.rhs_spec
+    return images.transpose([batch, *space, channels]), kernel.transpose([*window, into, out])
+
+
+def _from_canonical(result: Array, numbers: Any) -> Array:
+    """A result (batch, space, channels) in the order that `numbers` asks for."""
+    rank = result.ndim
+    order = [0] * rank
+    for axis, place in zip([0, rank - 1, *range(1, rank - 1)], numbers.out_spec):
+        order[place] = axis
+    return result.transpose(order)
