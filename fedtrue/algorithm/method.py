@@ -27,8 +27,8 @@ class Method(Part):
     """A round is a cohort, then each phase in turn; FedAvg has one phase."""
 
     init: Callable[[Any], ServerState]  # params → the server before round 0
-    phases: tuple[Phase, ...]
-    sampling: Sampling
+    phases: tuple[Phase, ...]  # of a round, one after another
+    sampling: Sampling  # how the first phase draws its cohort
     weighting: Weighting | None  # None: as the task's objective weighs clients
     learning_rate: Schedule  # the clients', by round
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
@@ -44,8 +44,23 @@ def federated(
 ) -> Method:
     """Local steps in one phase, then a step of the server optimizer: the frame of every method with a single phase.
 
-    `init_shared(params)` is what the server shares with its clients besides the weights, `receive_shared(server, sums,
-    context)` what it becomes after a round.
+    Args:
+        clients: the clients' optimizer, trace and correction, and the rule that the method adds to their steps.
+        server: the server's optimizer.
+        sampling: how a cohort is drawn.
+        weighting: how clients are weighed; None: as the task's objective weighs them.
+        init_shared: params → what the server shares with its clients besides the weights.
+        receive_shared: (server, sums, context) → what it becomes after a round.
+
+    Returns:
+        A method for `ft.train`, without a name: a function with `@named("method")` gives it one.
+
+    >>> import fedtrue as ft
+    >>> plain = ft.fedopt(ft.client.sgd(0.1), correction="none")
+    >>> pulled = plain.clients._replace(rule=ft.interface.LocalRule(pull=0.5))
+    >>> method = ft.interface.federated(pulled, ft.server.sgd(), plain.sampling, plain.weighting)
+    >>> ft.train(ft.tasks.quadratic(), method, rounds=2, local_steps=3).summary["rounds"]
+    2
     """
 
     def init(params: Any) -> ServerState:
