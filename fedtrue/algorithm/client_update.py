@@ -15,6 +15,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
 from fedtrue.algorithm.trace import Trace
+from fedtrue.spec import by_name
 
 CLIENT_STATES = {
     "restart": "every round from the optimizer's constants (the paper's proposal)",
@@ -50,8 +51,8 @@ class ClientParts(NamedTuple):
     """What the clients of a method are made of: all that theory and diagnosis need to take their work apart."""
 
     optimizer: ClientOptimizer  # one of `ft.client`
-    trace: Trace  # how the preconditioners are summed
-    correction: Correction  # what is sent of the update
+    trace: Trace = by_name("exact")  # how the preconditioners are summed
+    correction: Correction = by_name("none")  # what is sent of the update
     client_state: str = "restart"  # where the optimizer's state comes from: restart, sync, inherit
     rule: LocalRule = LocalRule()  # what the method adds to the steps
 
