@@ -1,6 +1,6 @@
 """How mkdocstrings reads this package. Our docstrings are Google's, except for what this adds to them: doctests get a
-heading, the fields of a class become a list of attributes, described by the comments beside them, and defaults are
-shown as values."""
+heading, the fields of a class become a list of attributes, comments beside fields and constants are their
+descriptions, and defaults are shown as values."""
 
 import re
 from typing import Any
@@ -28,6 +28,8 @@ def complete(owner: griffe.Object) -> None:
         if member.docstring:
             fields = field_list(member) if member.is_class else ""
             member.docstring.value = with_examples_heading(member.docstring.value, fields)
+        elif member.is_attribute and owner.is_module and (comment := COMMENT.search(member.source)):
+            member.docstring = griffe.Docstring(comment[1], parent=member)
         if member.is_function:
             for parameter in member.parameters:
                 parameter.default = default_value(parameter.default, member.module)
@@ -41,7 +43,10 @@ def field_list(owner: griffe.Class) -> str:
     for name, field in list(owner.members.items()):
         if field.is_attribute and field.annotation and "property" not in field.labels:
             if not name.startswith("_"):
-                comment, default = COMMENT.search(field.source), f"default: {field.value}" if field.value else "required"
+                comment, default = (
+                    COMMENT.search(field.source),
+                    f"default: {field.value}" if field.value else "required",
+                )
                 lines.append(f"    {name} ({field.annotation}): {comment[1] if comment else default}")
             owner.del_member(name)
     return "\n".join(["Attributes:", *lines, "", ""]) if lines else ""

@@ -92,7 +92,7 @@ MEASURED = "".join((DOCS / page).read_text() for page in ("results.md", "mathema
 
 
 def test_every_number_of_the_advice_is_in_the_results():
-    """"Which method should I choose" quotes; it measures nothing of its own."""
+    """ "Which method should I choose" quotes; it measures nothing of its own."""
     advice = re.sub(r"```.*?```", "", (DOCS / "choose.md").read_text(), flags=re.DOTALL)
     quoted = set(re.findall(r"\d+\.\d+(?: ± \d+(?:\.\d+)?)?|\d+ ± \d+", advice))
     assert len(quoted) > 30
