@@ -43,10 +43,8 @@ def field_list(owner: griffe.Class) -> str:
     for name, field in list(owner.members.items()):
         if field.is_attribute and field.annotation and "property" not in field.labels:
             if not name.startswith("_"):
-                comment, default = (
-                    COMMENT.search(field.source),
-                    f"default: {field.value}" if field.value else "required",
-                )
+                default = f"default: {field.value}" if field.value else "required"
+                comment = COMMENT.search(field.source)
                 lines.append(f"    {name} ({field.annotation}): {comment[1] if comment else default}")
             owner.del_member(name)
     return "\n".join(["Attributes:", *lines, "", ""]) if lines else ""

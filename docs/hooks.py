@@ -15,7 +15,7 @@ from latex2mathml.converter import convert
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package beside these pages, whatever else is installed
 
-import fedtrue  # noqa: E402
+import fedtrue
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
 REFERENCE = re.compile(r"^::: ft\.([\w.]+)$", re.MULTILINE)

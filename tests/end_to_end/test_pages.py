@@ -1,6 +1,6 @@
 """The code of the pages for users runs, from top to bottom, and ends where the text says."""
 
-import os
+import contextlib
 import re
 from pathlib import Path
 
@@ -14,20 +14,23 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def run_page(tmp_path_factory):
-    """`run_page("own_method")` runs the page's Python in an empty folder and returns its variables."""
-    methods, home = dict(FACTORIES["method"]), Path.cwd()
+    """`run_page("own_method", anchored=0)` runs the page's Python where its first TOML block is `anchored.toml`.
+
+    It returns the page's variables, and `folder`, where it ran. Methods that the page names are forgotten afterwards.
+    """
+    methods = dict(FACTORIES["method"])
 
     def run(name, **files):
-        os.chdir(tmp_path_factory.mktemp(name))
-        text = (DOCS / f"{name}.md").read_text()
-        for file, number in files.items():  # file name without suffix → which TOML block it is
-            Path(f"{file}.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[number])
-        variables = {"__name__": name}
-        exec(compile("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), f"{name}.md", "exec"), variables)
+        folder, text = tmp_path_factory.mktemp(name), (DOCS / f"{name}.md").read_text()
+        blocks = lambda language: re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        for file, number in files.items():
+            (folder / f"{file}.toml").write_text(blocks("toml")[number])
+        variables = {"__name__": name, "folder": folder}
+        with contextlib.chdir(folder):
+            exec(compile("\n".join(blocks("python")), f"{name}.md", "exec"), variables)
         return variables
 
     yield run
-    os.chdir(home)
     FACTORIES["method"].clear()
     FACTORIES["method"].update(methods)
 
@@ -51,11 +54,12 @@ def test_control_variates_reach_the_minimiser_as_the_page_says(own_method):
 
 
 def test_a_method_with_a_name_is_recorded_swept_and_reported(own_method):
-    config = ft.load_run("runs/anchored").config
+    folder = own_method["folder"]
+    config = ft.load_run(folder / "runs/anchored").config
     assert (config["method"], config["mu"]) == ("anchored", 0.1)
-    assert ft.diagnose("runs/anchored").verdict.cure == "use --correction joint"
+    assert ft.diagnose(folder / "runs/anchored").verdict.cure == "use --correction joint"
     assert [run.config["mu"] for run in own_method["runs"]] == [0.0, 0.0, 0.1, 0.1, 1.0, 1.0]
-    assert "mu 0.1" in own_method["page"].read_text()
+    assert "mu 0.1" in (folder / own_method["page"]).read_text()
 
 
 def test_the_distances_on_the_page_are_those_that_are_measured(own_method):
