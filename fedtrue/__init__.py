@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, methods, server, tasks, theory
+from fedtrue import client, interface, methods, server, tasks, theory
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -29,6 +29,7 @@ __all__ = [
     "evaluate",
     "fedopt",
     "from_spec",
+    "interface",
     "load_run",
     "methods",
     "report",

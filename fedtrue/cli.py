@@ -16,6 +16,8 @@ from fedtrue.version import __version__
 
 MAIN_SETTINGS = ("client", "client_rate", "server", "server_rate", "correction", "rounds", "seed")
 
+DISTRIBUTIONS = {"PIL": "pillow"}  # what pip calls a package whose import has another name
+
 STATISTICS = (
     "Each metric has three statistics: mean_last.test.accuracy, the mean of its evaluations in the last 100 rounds; "
     "final.test.accuracy; best.test.accuracy. The bare name test.accuracy is short for the first one in --columns, "
@@ -31,6 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"fedtrue: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "fedtrue":
+            raise
+        print(f"fedtrue: {_how_to_install(error.name.split('.')[0])}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except Stopped as stopped:
@@ -42,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _how_to_install(package: str) -> str:
+    """The cure where a package is missing, e.g. because an installation that only trains left out plotly."""
+    return f"this command needs {package}, which is not installed: pip install {DISTRIBUTIONS.get(package, package)}"
 
 
 def as_json(data: Any) -> str:

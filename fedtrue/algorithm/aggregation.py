@@ -45,12 +45,35 @@ def total(weighted: WeightedSums) -> WeightedSums:
 
 
 def weighted_sum(sums: WeightedSums, name: str) -> Any:
-    """Σ w_i value_i."""
+    """Σ w_i value_i.
+
+    Args:
+        sums: the sums of a round.
+        name: of the contribution.
+
+    Returns:
+        The sum over the cohort, not divided by the sum of the weights.
+
+    >>> weighted_sum(WeightedSums({"update": Contribution(6.0)}, {"method": 3.0}, {}, 2, 0), "update")
+    6.0
+    """
     return sums.contributions[name].value
 
 
 def mean(sums: WeightedSums, name: str) -> Any:
-    """Σ w_i value_i / Σ w_i, and 0 when no client is left."""
+    """Σ w_i value_i / Σ w_i, and 0 when no client is left.
+
+    Args:
+        sums: the sums of a round.
+        name: of the contribution.
+
+    Returns:
+        The mean over the cohort, by the contribution's own weighting.
+
+    >>> update = Contribution(jnp.asarray(6.0))
+    >>> float(mean(WeightedSums({"update": update}, {"method": jnp.asarray(3.0)}, {}, 2, 0), "update"))
+    2.0
+    """
     contribution = sums.contributions[name]
     weight = sums.weights[contribution.weighting]
     weight = jnp.where(weight == 0, 1, weight)

@@ -6,7 +6,7 @@ x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
 from fedtrue.algorithm.trace import Trace
+from fedtrue.spec import by_name
 
 CLIENT_STATES = {
     "restart": "every round from the optimizer's constants (the paper's proposal)",
@@ -32,26 +33,28 @@ class Steps(NamedTuple):
     gradient_at_start: Any  # the mean gradient of its batches at x, () if nobody needs it
 
 
+Report: TypeAlias = Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]]
+
+
 class LocalRule(NamedTuple):
     """What a method adds to its clients' steps."""
 
     pull: Any = None  # μ of a proximal term μ/2 ‖x_k − x‖²
     term: Callable[[Broadcast, Any], Any] | None = None  # (broadcast, memory) → what is added to every gradient
-    needs_trace: bool = False
-    needs_gradient_at_start: bool = False
+    needs_trace: bool = False  # whether `report` looks at the trace N
+    needs_gradient_at_start: bool = False  # whether it looks at the mean gradient at x: one more gradient per step
     init_memory: Callable[[Broadcast], Any] | None = None  # what a client keeps for the rule between rounds
-    report: Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]] | None = None
-    # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
+    report: Report | None = None  # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
 
 
 class ClientParts(NamedTuple):
     """What the clients of a method are made of: all that theory and diagnosis need to take their work apart."""
 
-    optimizer: ClientOptimizer
-    trace: Trace
-    correction: Correction
-    client_state: str = "restart"
-    rule: LocalRule = LocalRule()
+    optimizer: ClientOptimizer  # one of `ft.client`
+    trace: Trace = by_name("exact")  # how the preconditioners are summed
+    correction: Correction = by_name("none")  # what is sent of the update
+    client_state: str = "restart"  # where the optimizer's state comes from: restart, sync, inherit
+    rule: LocalRule = LocalRule()  # what the method adds to the steps
 
     @property
     def traced(self) -> bool:

@@ -34,7 +34,7 @@ class Correction(Part):
     >>> method = ft.fedopt(ft.client.sgd(0.1), correction=halved)
     """
 
-    needs_trace: bool
+    needs_trace: bool  # whether `send` looks at N
     send: Callable[[Any, Any], Sent]  # (pseudo_gradient, trace N) → what is summed
     receive: Callable[[Sent], Any]  # weighted means → the pseudo-gradient for the server optimizer
 

@@ -32,7 +32,7 @@ class Context(NamedTuple):
 class Client(NamedTuple):
     """What a client knows of itself."""
 
-    index: Any
+    index: Any  # its place in the federation
     steps: Any  # τ_i
     learning_rate: Any  # η of this round; the client steps with γ_i η
     rate_multiplier: Any  # γ_i
@@ -41,16 +41,16 @@ class Client(NamedTuple):
 class ServerState(NamedTuple):
     """All the server knows between two rounds."""
 
-    params: Any
-    optimizer: Any
+    params: Any  # x, the weights
+    optimizer: Any  # the server optimizer's state
     shared: Any  # what a method keeps besides and shares with its clients: control variates, statistics; () for most
 
 
 class Broadcast(NamedTuple):
     """What travels down."""
 
-    params: Any
-    shared: Any
+    params: Any  # x, the server's weights
+    shared: Any  # as in the server's state
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["weighting"])
@@ -58,14 +58,14 @@ class Broadcast(NamedTuple):
 class Contribution:
     """A tree that is summed over the cohort, each client's with its weight: METHOD, OBJECTIVE or UNIFORM."""
 
-    value: Any
-    weighting: str = METHOD
+    value: Any  # a tree of arrays
+    weighting: str = METHOD  # METHOD, OBJECTIVE or UNIFORM
 
 
 class ClientOutput(NamedTuple):
     """What leaves a client."""
 
-    contributions: dict[str, Contribution]
+    contributions: dict[str, Contribution]  # by name; summed over the cohort
     metric_sums: Any  # of its batches: to be added
     memory: Any  # goes back into the client store; () for a client that keeps nothing
     finite: Any  # False: the client is dropped and counted
@@ -76,7 +76,7 @@ class Loss(NamedTuple):
     """A loss of one batch, and its metric sums before the first."""
 
     function: Callable[[Any, Any], tuple[Any, Any]]  # (params, batch) → (scalar, metric sums)
-    no_sums: Any
+    no_sums: Any  # zeros in the shape of its metric sums
 
 
 class ClientWork(NamedTuple):
@@ -88,13 +88,16 @@ class ClientWork(NamedTuple):
     finish: Callable[[Broadcast, Any, Client, Context], ClientOutput]  # (broadcast, state, client, context)
 
 
+def send_all(server: ServerState, context: Context) -> Broadcast:
+    """The weights, and all that the server shares."""
+    return Broadcast(server.params, server.shared)
+
+
 class Phase(NamedTuple):
     """One exchange of a round."""
 
-    work: Callable[[Loss], ClientWork]
+    work: Callable[[Loss], ClientWork]  # the task's loss → one client's part
     receive: Callable[[ServerState, Any, Context], tuple[ServerState, Any]]  # sums → (server, pseudo-gradient used)
-    broadcast: Callable[[ServerState, Context], Broadcast] = lambda server, context: Broadcast(
-        server.params, server.shared
-    )
+    broadcast: Callable[[ServerState, Context], Broadcast] = send_all  # what travels down; its bytes are counted
     sampling: Sampling | None = None  # None: the cohort of the phase before; the first phase has the method's
     cohort: int | None = None  # places, where it samples; None: the run's cohort

@@ -19,7 +19,7 @@ from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.trace import Trace
 from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
-from fedtrue.spec import Part, accepts, by_name, named
+from fedtrue.spec import Part, accepts, by_name, from_spec, named
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -27,8 +27,8 @@ class Method(Part):
     """A round is a cohort, then each phase in turn; FedAvg has one phase."""
 
     init: Callable[[Any], ServerState]  # params → the server before round 0
-    phases: tuple[Phase, ...]
-    sampling: Sampling
+    phases: tuple[Phase, ...]  # of a round, one after another
+    sampling: Sampling  # how the first phase draws its cohort
     weighting: Weighting | None  # None: as the task's objective weighs clients
     learning_rate: Schedule  # the clients', by round
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
@@ -37,16 +37,32 @@ class Method(Part):
 def federated(
     clients: ClientParts,
     server: ServerOptimizer,
-    sampling: Sampling,
-    weighting: Weighting | None,
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
     init_shared: Callable[[Any], Any] = lambda params: (),
     receive_shared: Callable[[ServerState, WeightedSums, Context], Any] = lambda server, sums, context: server.shared,
 ) -> Method:
     """Local steps in one phase, then a step of the server optimizer: the frame of every method with a single phase.
 
-    `init_shared(params)` is what the server shares with its clients besides the weights, `receive_shared(server, sums,
-    context)` what it becomes after a round.
+    Args:
+        clients: the clients' optimizer, trace and correction, and the rule that the method adds to their steps.
+        server: the server's optimizer, one of `ft.server`, or any optax transformation.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+        init_shared: params → what the server shares with its clients besides the weights.
+        receive_shared: (server, sums, context) → what it becomes after a round.
+
+    Returns:
+        A method for `ft.train`, without a name: a function with `@named("method")` gives it one.
+
+    >>> import fedtrue as ft
+    >>> clients = ft.interface.ClientParts(ft.client.sgd(0.1), rule=ft.interface.LocalRule(pull=0.5))
+    >>> method = ft.interface.federated(clients, ft.server.sgd(1.0))
+    >>> ft.train(ft.tasks.quadratic(), method, rounds=2, local_steps=3).summary["rounds"]
+    2
     """
+    clients, server = _built(clients), from_spec(server, "server")
+    sampling, weighting = from_spec(sampling, "sampling"), weighting and from_spec(weighting, "weighting")
 
     def init(params: Any) -> ServerState:
         return ServerState(params, server.init(params), init_shared(params))
@@ -109,6 +125,15 @@ def fedopt(
         weighting,
         init_shared=lambda params: {"optimizer": client.init(params, 0)},
         receive_shared=lambda state, sums, context: {"optimizer": aggregation.mean(sums, "optimizer_state")},
+    )
+
+
+def _built(clients: ClientParts) -> ClientParts:
+    """The clients' parts, of which some may have been given by name."""
+    return clients._replace(
+        optimizer=from_spec(clients.optimizer, "client"),
+        trace=from_spec(clients.trace, "trace"),
+        correction=from_spec(clients.correction, "correction"),
     )
 
 

@@ -63,7 +63,8 @@ def diagnose(
 
     Args:
         run: the run folder.
-        task, method: those of the run, if they cannot be rebuilt from its folder because they were written in Python.
+        task: that of the run, if it cannot be rebuilt from its folder because it was written in Python.
+        method: the same for the method.
         clients: how many to sample, at least.
         orders: batch orders to average over.
 

@@ -1,0 +1,43 @@
+"""`ft.interface.*`: what a method of your own is made of."""
+
+from fedtrue.algorithm.aggregation import WeightedSums, mean, weighted_sum
+from fedtrue.algorithm.client_update import ClientParts, LocalRule, Steps
+from fedtrue.algorithm.interface import (
+    METHOD,
+    OBJECTIVE,
+    UNIFORM,
+    Broadcast,
+    Client,
+    ClientOutput,
+    ClientWork,
+    Context,
+    Contribution,
+    Loss,
+    Phase,
+    ServerState,
+)
+from fedtrue.algorithm.method import federated
+from fedtrue.spec import named
+
+__all__ = [
+    "METHOD",
+    "OBJECTIVE",
+    "UNIFORM",
+    "Broadcast",
+    "Client",
+    "ClientOutput",
+    "ClientParts",
+    "ClientWork",
+    "Context",
+    "Contribution",
+    "LocalRule",
+    "Loss",
+    "Phase",
+    "ServerState",
+    "Steps",
+    "WeightedSums",
+    "federated",
+    "mean",
+    "named",
+    "weighted_sum",
+]
