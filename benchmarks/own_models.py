@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,14 +23,14 @@ import jax
 if os.environ.get("JAX_PLATFORMS", "") in ("", "cpu"):  # one CPU device per core; GPUs are not touched by this
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
-import equinox as eqx  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-import optax  # noqa: E402
-from flax import linen as nn  # noqa: E402
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
 
-import fedtrue as ft  # noqa: E402
-from fedtrue.lowering import program  # noqa: E402
+import fedtrue as ft
+from fedtrue.lowering import program
 
 LEARNING_RATE = 0.05
 SECONDS_PER_TURN = 0.5
@@ -227,7 +227,7 @@ def measure(name, turns):
     times = {"bare": [], "fedtrue": []}
     for _ in range(turns):
         times["bare"].append(seconds(lambda: reduce(lambda server, _: bare(server), range(rounds), params))[0] / rounds)
-        elapsed, (state, _) = seconds(lambda: simulation.run(state, rounds))
+        elapsed, (state, _) = seconds(partial(simulation.run, state, rounds))
         times["fedtrue"].append(elapsed / rounds)
     medians = {side: float(np.median(own)) for side, own in times.items()}
     return {

@@ -42,7 +42,7 @@ class Program:
             return self._jitted.lower(*arguments)
         from jax._src.interpreters.mlir import LoweringParameters
 
-        parameters = LoweringParameters(override_lowering_rules=rules)
+        parameters = LoweringParameters(override_lowering_rules=rules)  # type: ignore[arg-type] # means tuple[…, ...]
         return self._jitted.trace(*arguments).lower(_private_parameters=parameters)
 
 
@@ -70,7 +70,7 @@ def unavailable() -> str | None:
     try:
         from jax._src.interpreters import mlir
 
-        mlir.LoweringParameters(override_lowering_rules=())
+        mlir.LoweringParameters(override_lowering_rules=None)
         assert callable(mlir.lower_fun)
         assert callable(_default_rule(jax.lax.conv_general_dilated_p, "cpu"))
         jax.jit(lambda x: x).trace(0.0).lower(_private_parameters=mlir.LoweringParameters())

@@ -190,11 +190,11 @@ def _split(body: Body, length: int) -> Split | None:
 def _levels(body: Body) -> dict[Any, int]:
     """What each value depends on."""
     jaxpr = body.jaxpr
-    level = {v: CONSTANT for v in [*jaxpr.constvars, *jaxpr.invars]}
-    level |= {v: CARRY for v in body.carry_in} | {v: INPUT for v in body.inputs}
+    level = dict.fromkeys([*jaxpr.constvars, *jaxpr.invars], CONSTANT)
+    level |= dict.fromkeys(body.carry_in, CARRY) | dict.fromkeys(body.inputs, INPUT)
     for equation in jaxpr.eqns:
         highest = max((level[v] for v in equation.invars if not isinstance(v, Literal)), default=CONSTANT)
-        level |= {v: highest for v in equation.outvars}
+        level |= dict.fromkeys(equation.outvars, highest)
     return level
 
 
@@ -247,7 +247,7 @@ def _ancestors(equations: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 def _descendants(equations: Sequence[Any], first: Sequence[Any]) -> list[Any]:
     """These equations and all that need them."""
-    made, found = set(), []
+    made, found = set[Any](), list[Any]()
     for equation in equations:
         if any(equation is other for other in first) or any(_is_in(v, made) for v in equation.invars):
             made.update(equation.outvars)
@@ -262,7 +262,7 @@ def _without(equations: Sequence[Any], removed: Sequence[Any]) -> list[Any]:
 
 def _read(*groups: Sequence[Any]) -> list[Any]:
     """The variables that these equations read, but do not compute, and these variables."""
-    read, written = [], set()
+    read, written = list[Any](), set[Any]()
     for item in (item for group in groups for item in group):
         variables = item.invars if hasattr(item, "invars") else [item]
         read += [v for v in variables if not isinstance(v, Literal) and v not in written]
