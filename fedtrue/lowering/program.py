@@ -30,10 +30,17 @@ class Program:
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        if jax.config.jax_disable_jit:
+            return self._jitted(*arguments)
         signature = _signature(arguments)
         if signature not in self._compiled:
             self._compiled[signature] = self.lower(*arguments).compile()
         return self._compiled[signature](*arguments)
+
+    @property
+    def compilations(self) -> int:
+        """How many programs were compiled so far."""
+        return len(self._compiled)
 
     def lower(self, *arguments: Any) -> Any:
         """The program for these arguments, not yet compiled."""

@@ -100,7 +100,7 @@ def test_one_compilation_serves_cohorts_of_all_sizes():
     for rounds in (1, 4, 2):
         state, infos = simulation.run(state, rounds)
         assert infos.cohort.shape == (rounds, 3)
-    assert simulation._run._cache_size() == 1
+    assert simulation._run.compilations == 1
 
 
 def test_cells_of_a_grid_equal_the_same_runs_alone():

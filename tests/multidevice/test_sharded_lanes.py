@@ -27,7 +27,7 @@ for lanes in (5, 1):  # 5 lanes hold the whole cohort of 5 on one device; 1 lane
     state, infos = simulation.run(simulation.start(), 1)
     state, infos = simulation.run(state, 3)
     leaves = [np.asarray(leaf, float).ravel().tolist() for leaf in jax.tree.leaves(state[:2])]
-    assert simulation._run._cache_size() == 1, "compiled more than once"
+    assert simulation._run.compilations == 1, "compiled more than once"
     out.append({"devices": simulation.lanes.devices, "state": leaves, "cohorts": infos.cohort.tolist()})
 print(json.dumps(out))
 """
