@@ -18,6 +18,7 @@ from fedtrue.algorithm.interface import METHOD, OBJECTIVE, Broadcast, Context
 from fedtrue.algorithm.trace import Trace, exact
 from fedtrue.data.batches import steps_per_epoch
 from fedtrue.federation import Batches, Federation, batch, batches_of, loss_of
+from fedtrue.lowering import Program
 from fedtrue.tasks.task import Task
 from fedtrue.theory.inconsistency import without_noise
 from fedtrue.types import Array, Params, PyTree
@@ -204,7 +205,7 @@ def sum_over_clients(
         more, weight = sums_and_weight(broadcast, sampled)
         return jax.tree.map(jnp.add, sums, more), weight
 
-    add_in_place = jax.jit(add, donate_argnums=0)  # the sums of the cohorts take most of the memory
+    add_in_place = Program(add, donate_argnums=(0,))  # the sums of the cohorts take most of the memory
     sums, weights = None, []
     for sampled in clients:
         if sums is None:
