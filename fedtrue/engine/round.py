@@ -15,6 +15,7 @@ from fedtrue.algorithm.sampling import Draw, Sampling, Scores
 from fedtrue.data.batches import round_key
 from fedtrue.engine.executors import Jobs, run_jobs
 from fedtrue.engine.schedule import Plan, idle_steps, pack
+from fedtrue.engine.step_dispatch import StepDispatch
 from fedtrue.federation import Batches, Federation, batch, batches_of, loss_of
 from fedtrue.tasks.task import Task
 
@@ -31,6 +32,7 @@ class Setting(NamedTuple):
     lanes: int
     mesh: Mesh | None
     seed: Any
+    step_dispatch: StepDispatch | None = None  # None: the steps of a round are one program
 
 
 class State(NamedTuple):
@@ -113,7 +115,8 @@ def one_round(
         plans.append(plan)
         rows = draw.clients if memory_rows is None else memory_rows[draw.clients]
         context = _context(setting, federation, draw, round_index, number)
-        trained = _train(setting, phase, federation, server, draw, plan, _rows(memory[number], rows), context)
+        own_memory = _rows(memory[number], rows)
+        trained = _train(setting, number, federation, server, draw, plan, own_memory, context)
         server, pseudo_gradient = aggregation.receive(phase, server, trained.sums, context)
         scores = Scores(draw.clients, trained.rows["score"])
         memory = _with_rows(memory, number, draw, rows, trained.rows["memory"])
@@ -140,7 +143,7 @@ def _context(setting: Setting, federation: Federation, draw: Draw, round_index: 
 
 def _train(
     setting: Setting,
-    phase: Phase,
+    number: int,
     federation: Federation,
     server: ServerState,
     draw: Draw,
@@ -149,29 +152,36 @@ def _train(
     context: Context,
 ) -> Trained:
     """All clients of a phase: on one device, or each device with its share of the lanes."""
+    phase = setting.method.phases[number]
     work = phase.work(loss_of(setting.task, federation, server.params))
     broadcast = phase.broadcast(server, context)
     learning_rate = setting.method.learning_rate(context.round)
     batches = jax.vmap(lambda client: batches_of(federation, client, setting.seed, context.round))(draw.clients)
     client = jax.vmap(lambda index: federation.client(index, learning_rate))(draw.clients)
     cohort = Cohort(client, draw.active, batches, federation.weights_of(draw.clients), memory)
-    operands = (federation, broadcast, cohort, plan, (context.round, context.key))
+    operands = (federation, broadcast, cohort, (context.round, context.key))
 
-    def train(federation: Any, broadcast: Any, cohort: Any, plan: Any, now: Any, lanes: Any) -> Trained:
-        round_index, key = now
+    def jobs_of(operands: Any) -> Jobs:
+        federation, broadcast, cohort, (round_index, key) = operands
         own_context = Context(round_index, key, context.clients, context.cohort)
-        return Trained(*run_jobs(_jobs(work, federation, broadcast, cohort, own_context), plan, lanes))
+        return _jobs(work, federation, broadcast, cohort, own_context)
+
+    if setting.step_dispatch is not None:
+        return Trained(*setting.step_dispatch.run_jobs(number, jobs_of, operands, plan))
+
+    def train(operands: Any, plan: Plan, lanes: Any) -> Trained:
+        return Trained(*run_jobs(jobs_of(operands), plan, lanes))
 
     lanes = jnp.arange(setting.lanes)
     if setting.mesh is None:
-        return train(*operands, lanes)
+        return train(operands, plan, lanes)
 
-    def on_device(*operands: Any) -> Any:
-        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, "lanes"), train(*operands))
+    def on_device(operands: Any, plan: Plan, lanes: Any) -> Any:
+        return jax.tree.map(lambda leaf: jax.lax.psum(leaf, "lanes"), train(operands, plan, lanes))
 
-    specs = (*[PartitionSpec()] * len(operands), PartitionSpec("lanes"))
+    specs = (PartitionSpec(), PartitionSpec(), PartitionSpec("lanes"))
     sharded = jax.shard_map(on_device, mesh=setting.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-    return sharded(*operands, lanes)
+    return sharded(operands, plan, lanes)
 
 
 def _jobs(work: ClientWork, federation: Federation, broadcast: Broadcast, cohort: Cohort, context: Context) -> Jobs:

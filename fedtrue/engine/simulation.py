@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
-from fedtrue.data.batches import on_device
+from fedtrue.data.batches import device_rows, on_device
 from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, plan_simulation, sampled_places
 from fedtrue.engine.round import (
     RoundInfo,
@@ -24,12 +24,20 @@ from fedtrue.engine.round import (
     many_rounds,
     one_round,
 )
+from fedtrue.engine.step_dispatch import StepDispatch, StepSeconds
 from fedtrue.engine.store import HostMemory, from_device, rows_of, to_device, with_rows
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
-from fedtrue.lowering import Program
+from fedtrue.lowering import Program, slow_in_loops
+from fedtrue.names import look_up
 from fedtrue.tasks.task import Task
 from fedtrue.types import Params
+
+DISPATCHES = {
+    "round": "many rounds are one program",
+    "step": "every local step is a program",
+    "timed": "the faster of the two, by timing a few steps",
+}
 
 
 class SimulationState(NamedTuple):
@@ -70,6 +78,7 @@ class Simulation:
         local_steps: int | Sequence[int] | None = None,
         rate_multipliers: Sequence[float] | None = None,
         lanes: int | None = None,
+        dispatch: str | None = None,
         data_on_device: bool | None = None,
         memory_on_device: bool | None = None,
     ):
@@ -89,6 +98,11 @@ class Simulation:
         )
         self._place(federation_of(task, first, local_steps, rate_multipliers, columns={}))
         self._compile()
+        self.dispatch = dispatch or self._default_dispatch()
+        look_up("dispatch", DISPATCHES, self.dispatch)
+        if self.dispatch != "round" and grid is not None:
+            raise ValueError(f"dispatch {self.dispatch!r} is for single runs: use 'round' for runs that train together")
+        self.step_seconds: StepSeconds | None = None  # what a local step took, if that was measured
 
     def _place(self, federation: Federation) -> None:
         """Data and clients on the devices, or the window through which they get there."""
@@ -104,6 +118,7 @@ class Simulation:
 
     def _compile(self) -> None:
         """Nothing is compiled yet: each program is, when it first runs."""
+        self._step_dispatch = StepDispatch(len(self.plan.devices))
         self._cohorts = jax.jit(self._cohorts_from)
         own, shared = 0, None  # axes of cells: states and infos have one
         axes = (own, shared, shared, shared, shared, own, own)
@@ -151,6 +166,16 @@ class Simulation:
         axis = 0 if self.grid is None else 1
         return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis), *dispatches)
 
+    def _default_dispatch(self) -> str:
+        """By timing, if the loss has an operation that may be slower inside a loop than alone."""
+        platform = self.plan.devices[0].platform
+        if self.grid is not None or platform != "cpu":
+            return "round"
+        task, key = self.task, jax.random.key(0)
+        batch = {**device_rows(task.train.columns, task.train.starts[:1]), "mask": jnp.ones(1), "key": key}
+        gradient = jax.grad(lambda params, batch: task.loss(params, batch)[0])
+        return "timed" if slow_in_loops(gradient, jax.eval_shape(task.init, key), batch, platform=platform) else "round"
+
     def _dispatch(self, state: SimulationState, rounds: int) -> tuple[SimulationState, RoundInfo]:
         """So many rounds in one call of the compiled program."""
         server, memory, first_round = state
@@ -160,8 +185,12 @@ class Simulation:
             clients = np.unique(self._clients_from(first_round)[:rounds])
             buffer, rows = self._placed(to_device(memory, clients, self._places))
         numbers = jnp.int32(first_round), jnp.int32(rounds)
-        infos = self._empty_infos(self.grid, federation, rows, State(server, buffer))
-        (server, buffer), infos = self._run(self.grid, federation, rows, *numbers, State(server, buffer), infos)
+        self._decide_dispatch(federation, rows, first_round, State(server, buffer))
+        if self.dispatch == "step":
+            (server, buffer), infos = self._run_by_steps(federation, rows, first_round, rounds, State(server, buffer))
+        else:
+            infos = self._empty_infos(self.grid, federation, rows, State(server, buffer))
+            (server, buffer), infos = self._run(self.grid, federation, rows, *numbers, State(server, buffer), infos)
         if isinstance(memory, HostMemory):
             from_device(memory, clients, buffer)
             buffer = memory
@@ -169,6 +198,25 @@ class Simulation:
         taken = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
         infos = jax.tree.map(lambda leaf: np.asarray(leaf[taken]), infos)
         return SimulationState(server, buffer, first_round + rounds), infos
+
+    def _decide_dispatch(self, federation: Federation, rows: Any, round_index: int, state: State) -> None:
+        """One round by single steps, of which some are timed both ways; its result is not used."""
+        if self.dispatch == "timed":
+            timed = StepDispatch(len(self.plan.devices), timing=True)
+            self._round_of_cell(None, federation, rows, timed)(jnp.int32(round_index), state)
+            self.step_seconds = timed.seconds
+            self.dispatch = "step" if timed.seconds and timed.seconds.alone_is_faster else "round"
+
+    def _run_by_steps(
+        self, federation: Federation, rows: Any, first_round: int, rounds: int, state: State
+    ) -> tuple[State, RoundInfo]:
+        """The same rounds with one dispatch per local step."""
+        one = self._round_of_cell(None, federation, rows, self._step_dispatch)
+        infos = []
+        for r in range(rounds):
+            state, info = one(jnp.int32(first_round + r), state)
+            infos.append(jax.tree.map(np.asarray, info))
+        return state, jax.tree.map(lambda *leaves: np.stack(leaves), *infos)
 
     def _federation_at(self, first_round: int) -> Federation:
         if self._next is None or self._next[0] != first_round:
@@ -225,10 +273,10 @@ class Simulation:
         return many_rounds(self._round_of_cell(cell, federation, memory_rows), first_round, rounds, state, infos)
 
     def _round_of_cell(
-        self, cell: Any, federation: Federation, memory_rows: Any
+        self, cell: Any, federation: Federation, memory_rows: Any, step_dispatch: StepDispatch | None = None
     ) -> Callable[[Any, State], tuple[State, RoundInfo]]:
         plan, seed = self.plan, jnp.uint32(self.seed)
-        setting = Setting(self.task, self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed)
+        setting = Setting(self.task, self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed, step_dispatch)
         return lambda round_index, state: one_round(setting, federation, memory_rows, round_index, state)
 
     def _empty_infos_of_cell(self, cell: Any, federation: Federation, memory_rows: Any, state: State) -> RoundInfo:

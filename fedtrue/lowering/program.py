@@ -30,7 +30,7 @@ class Program:
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        if jax.config.jax_disable_jit:
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return self._jitted(*arguments)
         signature = _signature(arguments)
         if signature not in self._compiled:
