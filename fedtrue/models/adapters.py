@@ -33,7 +33,9 @@ class Network(NamedTuple):
     """A model as pure functions."""
 
     init: Callable[[Array], PyTree]  # key → weights
-    apply: Callable[[PyTree, Inputs, Array | None], Any]  # (weights, inputs of a batch, key) → outputs; None: evaluation
+    apply: Callable[
+        [PyTree, Inputs, Array | None], Any
+    ]  # (weights, inputs of a batch, key) → outputs; None: evaluation
 
 
 class Library(NamedTuple):
@@ -53,8 +55,8 @@ def adapt(model: Any, inputs: Inputs) -> Network:
     if isinstance(model, type):
         raise ValueError(f"the model is the class {model.__name__}: give an instance, {model.__name__}(…)")
     raise ValueError(
-        f"the model is a {type(model).__module__}.{type(model).__name__}: give a flax.linen, flax.nnx or equinox module, "
-        "a haiku transform, or a pair (init, apply)"
+        f"the model is a {type(model).__module__}.{type(model).__name__}: give a flax.linen, flax.nnx or equinox "
+        "module, a haiku transform, or a pair (init, apply)"
     )
 
 
@@ -93,7 +95,9 @@ def _linen(model: Any, inputs: Inputs) -> Network:
 def _nnx(model: Any, inputs: Inputs) -> Network:
     from flax import nnx
 
-    split = lambda module: nnx.split(module, nnx.Param, nnx.RngState, ...)
+    def split(module: Any) -> Any:
+        return nnx.split(module, nnx.Param, nnx.RngState, ...)
+
     copy = nnx.clone(model)
     copy.train()
     training, *_ = split(copy)
@@ -135,9 +139,9 @@ def _nnx_weights(model: Any) -> PyTree:
 def _with_nnx_weights(model: Any, weights: PyTree) -> Any:
     from flax import nnx
 
-    graph, state, others = nnx.split(nnx.clone(model), nnx.Param, ...)
+    graph, state, *others = nnx.split(nnx.clone(model), nnx.Param, ...)
     nnx.replace_by_pure_dict(state, jax.tree.map(jnp.asarray, weights))
-    return nnx.merge(graph, state, others)
+    return nnx.merge(graph, state, *others)
 
 
 def _equinox(model: Any, inputs: Inputs) -> Network:

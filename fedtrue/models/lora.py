@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from fedtrue.models.model import matmul
 from fedtrue.models.named_leaves import leaf_name, named_leaves
 from fedtrue.models.trained_subset import Trainable, TrainedSubset, selected, subset_of, weight_shapes
 from fedtrue.types import Array, Params, PyTree
@@ -27,9 +28,7 @@ class Lora:
     also: Trainable | None
 
 
-def lora(
-    rank: int, alpha: float | None = None, *, on: Trainable | None = None, also: Trainable | None = None
-) -> Lora:
+def lora(rank: int, alpha: float | None = None, *, on: Trainable | None = None, also: Trainable | None = None) -> Lora:
     """Train low-rank adapters and freeze the model: `ft.tasks.supervised(…, trainable=ft.tasks.lora(8))`.
 
     Args:
@@ -80,7 +79,7 @@ def lora_subset(init: Callable[[Array], PyTree], choice: Lora) -> TrainedSubset:
         def adapted(path: tuple, leaf: Array) -> Array:
             if (name := leaf_name(path)) not in adapters:
                 return leaf
-            return leaf + scale * jnp.matmul(adapters[name]["a"], adapters[name]["b"]).reshape(leaf.shape)
+            return leaf + (scale * matmul(**adapters[name])).reshape(leaf.shape).astype(leaf.dtype)
 
         return jax.tree_util.tree_map_with_path(adapted, frozen.complete(params["also"]))
 

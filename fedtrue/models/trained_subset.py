@@ -6,7 +6,7 @@ The trained part is the model's tree with None in place of the other leaves. It 
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,11 @@ Trainable = Callable[[str], bool] | Patterns
 
 
 class TrainedSubset(NamedTuple):
-    """`init(key)` → the trained part; `complete(params)` → the model's tree, from the trained part or already complete."""
+    """The trained part of a model's weights, and how the others are added to it."""
 
-    init: Callable[[Array], Params]
-    complete: Callable[[Params], PyTree]
-    is_everything: bool
+    init: Callable[[Array], Params]  # key → the trained part
+    complete: Callable[[Params], PyTree]  # the trained part, or weights that are complete already → all weights
+    is_everything: bool  # whether there are no others
 
 
 def trained_subset(init: Callable[[Array], PyTree], trainable: Trainable | None = None) -> TrainedSubset:
@@ -52,11 +52,11 @@ def subset_of(init: Callable[[Array], PyTree], shapes: PyTree, chosen: set[str])
 
     if len(chosen) == len(jax.tree.leaves(shapes)):
         return TrainedSubset(init, lambda params: _complete_weights(params, shapes), True)
-    structure = jax.tree.structure(part(shapes, True))
+    structure: Any = jax.tree.structure(part(shapes, True))
     others = jax.jit(lambda key: part(init(key), False))(jax.random.key(0))
 
     def complete(params: Params) -> PyTree:
-        trained_only = jax.tree.structure(params) == structure
+        trained_only = structure == jax.tree.structure(params)
         return merged(params, others) if trained_only else _complete_weights(params, shapes)
 
     return TrainedSubset(lambda key: part(init(key), True), complete, False)
@@ -64,8 +64,8 @@ def subset_of(init: Callable[[Array], PyTree], shapes: PyTree, chosen: set[str])
 
 def _complete_weights(params: Params, shapes: PyTree) -> PyTree:
     """Weights that are complete already, such as those of `ft.load_run`, which have the same names in nested dicts."""
-    same = jax.tree.structure(params) == jax.tree.structure(shapes)
-    return params if same else with_leaves(shapes, named_leaves(params), "params")
+    structure: Any = jax.tree.structure(shapes)
+    return params if structure == jax.tree.structure(params) else with_leaves(shapes, named_leaves(params), "params")
 
 
 def merged(first: PyTree, second: PyTree) -> PyTree:

@@ -22,6 +22,7 @@ import safetensors.numpy
 
 from fedtrue.engine.round import State
 from fedtrue.files import write_atomically
+from fedtrue.models.named_leaves import leaf_name, named_leaves
 
 CHECKPOINTS_KEPT = 2
 CLIENTS = "clients"  # name of the array of clients with memory; all other names begin with `server` or `memory`
@@ -37,10 +38,7 @@ class Checkpoint(NamedTuple):
 
 def by_path(tree: Any) -> dict[str, np.ndarray]:
     """{path: array}; the path of a tree that is a single array is `params`."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/") or "params": np.asarray(leaf) for path, leaf in leaves
-    }
+    return {name: np.asarray(leaf) for name, leaf in named_leaves(tree).items()}
 
 
 def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
@@ -86,7 +84,7 @@ def restored(checkpoint: Checkpoint, like: State) -> State:
         raise ValueError(f"{mismatch}: only one of them has {min(unknown)!r}")
 
     def leaf(path: Any, expected: Any) -> np.ndarray:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = leaf_name(path)
         array, expected = arrays[name], np.asarray(expected)
         if (array.shape, array.dtype) != (expected.shape, expected.dtype):
             raise ValueError(

@@ -5,7 +5,7 @@ clients for which the model is poor.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Evaluation:
 
     metrics: dict[str, float]
     per_client: dict[str, np.ndarray]  # name → one mean per evaluated client, NaN if no example counts
+    clients: Sequence[str]  # their names
 
     def quantiles(self, name: str) -> dict[str, float]:
         """The distribution of a metric over the clients: quantiles, and the mean of the lowest tenth."""
@@ -86,13 +87,14 @@ class Evaluator:
                 total[:, first : first + of_clients.shape[1]] += of_clients
         assert totals is not None, "client data has at least one example"
         models = range(len(jax.tree.leaves(totals)[0]))
-        return [_evaluation(jax.tree.map(operator.itemgetter(model), totals)) for model in models]
+        names = data.client_ids[: len(ends)]
+        return [_evaluation(jax.tree.map(operator.itemgetter(model), totals), names) for model in models]
 
 
-def _evaluation(totals: Any) -> Evaluation:
+def _evaluation(totals: Any, clients: Sequence[str]) -> Evaluation:
     """From (total, count) of every metric, one entry per client."""
     overall = means(jax.tree.map(np.sum, totals))
-    return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
+    return Evaluation({name: float(value) for name, value in overall.items()}, means(totals), clients)
 
 
 def sums_of_clients(client: np.ndarray, values: np.ndarray) -> tuple[int, np.ndarray]:

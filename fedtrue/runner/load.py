@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from fedtrue.runner.client_metrics import CLIENT_METRICS, ClientMetrics, read_client_metrics
 from fedtrue.runner.records import MODEL, Run, read_run
 from fedtrue.types import Params
 
@@ -22,6 +23,7 @@ class LoadedRun:
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None if the run has not ended
     params: Params | None  # the final weights; None if the run has not ended or is archived
+    clients: ClientMetrics  # split → {"client": names, metric: one value per client} after the last round; {} likewise
 
     def __repr__(self) -> str:
         rounds = len(self.metrics.get("round", ()))
@@ -47,8 +49,9 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     run: Run = read_run(Path(path))
     model = Path(path) / MODEL
+    clients = read_client_metrics(Path(path) / CLIENT_METRICS)
     params = nested(safetensors.numpy.load_file(model)) if model.exists() else None
-    return LoadedRun(run.path, run.config, run.origin, run.rounds, run.evaluations, run.summary, params)
+    return LoadedRun(run.path, run.config, run.origin, run.rounds, run.evaluations, run.summary, params, clients)
 
 
 def nested(arrays: dict[str, np.ndarray]) -> Params:

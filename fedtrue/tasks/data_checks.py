@@ -18,7 +18,9 @@ def check_columns(data: ClientData, names: Iterable[str], split: str) -> None:
             raise ValueError(f"{split} has no column {name!r}{suggestion(name, data.columns)}; it has {there}")
         column = data.columns[name]
         if column.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} of {split} holds {_kind(column.dtype)}: give numbers, such as class numbers")
+            raise ValueError(
+                f"column {name!r} of {split} holds {_kind(column.dtype)}: give numbers, such as class numbers"
+            )
         if column.dtype.kind == "f":
             refuse_rows(data, name, np.isnan, "NaN", "fill it in or leave the example out")
 
@@ -54,10 +56,10 @@ def check_label_range(data: ClientData, name: str, classes: int, ignored: int | 
         refuse_rows(data, name, is_outside, "label {}", cure)
 
 
-def check_same_columns(data: ClientData, train: ClientData, names: Iterable[str], split: str) -> None:
+def check_same_columns(data: ClientData, train: ClientData, split: str) -> None:
     """Refuses held-out data whose examples have another shape than those in training."""
-    for name in names:
-        here, there = data.columns[name], train.columns[name]
+    for name, here in data.columns.items():
+        there = train.columns[name]
         shapes = [column.shape[1:] if isinstance(column, np.ndarray) else "ragged" for column in (here, there)]
         if shapes[0] != shapes[1]:
             raise ValueError(f"column {name!r} has examples of shape {shapes[0]} in {split} but {shapes[1]} in train")

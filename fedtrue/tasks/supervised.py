@@ -1,11 +1,11 @@
 """A task from a user's model: flax (linen, nnx), equinox, haiku, or a pair of functions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedtrue.data.accept import as_client_data
 from fedtrue.data.batches import device_rows
@@ -14,11 +14,12 @@ from fedtrue.models.adapters import Inputs, Network, adapt
 from fedtrue.models.lora import Lora, lora_subset
 from fedtrue.models.named_leaves import named_leaves, with_leaves
 from fedtrue.models.trained_subset import ModelStateError, Trainable, TrainedSubset, trained_subset
+from fedtrue.precision import float64
 from fedtrue.tasks.data_checks import check_columns, check_label_range, check_same_columns
 from fedtrue.tasks.metric import declared_metrics
-from fedtrue.tasks.supervised_losses import Shapes, averaged, classes_of, loss_values, metric_values
+from fedtrue.tasks.supervised_losses import Shapes, Values, averaged, loss_values, metric_values
 from fedtrue.tasks.task import Task, check_metrics
-from fedtrue.types import Array, Batch, Params, PyTree, Sums
+from fedtrue.types import Array, Batch, LossFunction, Params, PyTree, Sums
 
 TRACED_EXAMPLES = 97  # in the batch that is traced: a prime, so that no other axis is likely to have this size
 
@@ -50,7 +51,7 @@ def supervised(
             (`init(key)` → weights, `apply(weights, inputs)` → outputs of a batch; `apply` may take a `key`).
         clients: a list of dicts of arrays, a dict of them by client name, or `ClientData`.
         loss: "cross_entropy" (integer labels; also one per position of a sequence), "binary_cross_entropy" (one 0 or 1
-            per output), "mse", or a function `loss(outputs, targets)` of one example or of a batch; it may take a `key`.
+            per output), "mse", or a function `loss(outputs, targets)` of one example or of a batch, also with a `key`.
         metrics: "accuracy", "top_5_accuracy" …, or functions like `loss`, in a list, or in a dict by name. Without it
             accuracy, if the targets are labels.
         inputs: the column that the model gets, or several, which it gets as arguments in this order.
@@ -73,6 +74,7 @@ def supervised(
         A task for `ft.train`. Its weights are the trained ones only; `ft.load_weights` fills in your model.
 
     >>> import fedtrue as ft
+    >>> import numpy as np
     >>> init = lambda key: {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
     >>> apply = lambda weights, x: x @ weights["w"] + weights["b"]
     >>> clients = {"ann": {"x": np.ones((4, 3)), "y": np.array([0, 1, 1, 1])}}
@@ -82,54 +84,78 @@ def supervised(
     (None, (2,))
     """
     columns = [inputs] if isinstance(inputs, str) else list(inputs)
-    splits = {"train": clients, "validation": validation, "test": test}
-    data = {split: as_client_data(given) for split, given in splits.items() if given is not None}
-    for split, part in data.items():
-        check_columns(part, [*columns, targets], split)
-        check_same_columns(part, data["train"], [*columns, targets], split)
-    network, subset = _network(model, _first_inputs(data["train"], columns), params, trainable)
-    shapes = _traced_shapes(network, subset, data["train"], columns, targets)
-    values = loss_values(loss, shapes)
-    values_of_metrics, kinds = metric_values(metrics, shapes)
-    for part in data.values():
-        if classes := classes_of(shapes) if loss == "cross_entropy" else None:
-            check_label_range(part, targets, classes, ignored_label)
+    data = _checked_data({"train": clients, "validation": validation, "test": test}, [*columns, targets])
+    with float64(settings.get("float64", False)):
+        network, subset = _network(model, _first_rows(data["train"], columns), params, trainable)
+        shapes = _traced_shapes(network, subset, data["train"], columns, targets)
+        values, (metric_functions, kinds) = loss_values(loss, shapes), metric_values(metrics, shapes)
+    if loss == "cross_entropy":
+        for part in data.values():
+            check_label_range(part, targets, shapes.outputs.shape[-1], ignored_label)
 
     def outputs_of(params: Params, batch: Batch, key: Array | None) -> Any:
         return network.apply(subset.complete(params), tuple(batch[column] for column in columns), key)
 
-    def counted(batch: Batch) -> Array | None:
-        return None if ignored_label is None else batch[targets] != ignored_label
-
-    def batch_loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
-        outputs = outputs_of(params, batch, batch["key"])
-        per_example = values(outputs, batch[targets], jax.random.fold_in(batch["key"], 1))
-        mean, sums = averaged(per_example, batch["mask"], counted(batch))
-        return mean, {"loss": sums}
-
-    def batch_metrics(params: Params, batch: Batch) -> Sums:
-        outputs, all_values = outputs_of(params, batch, None), {"loss": values, **values_of_metrics}
-        found = {name: of(outputs, batch[targets], None) for name, of in all_values.items()}
-        return {name: averaged(found[name], batch["mask"], counted(batch))[1] for name in found}
-
+    batch_loss, batch_metrics = _batch_functions(outputs_of, targets, ignored_label, values, metric_functions)
     task = Task(
         name=name,
         init=subset.init,
         loss=batch_loss,
         metrics=batch_metrics,
         metric_kinds={**kinds, **declared_metrics(higher_is_better, lower_is_better, percent)},
+        train=data["train"],
+        validation=data.get("validation"),
+        test=data.get("test"),
         batch_size=batch_size,
         model_weights=None if subset.is_everything else subset.complete,
-        **data,
         **settings,
     )
     check_metrics(task)
     return task
 
 
-def _first_inputs(data: ClientData, columns: Sequence[str]) -> Inputs:
-    rows = device_rows({column: data.columns[column] for column in columns}, data.starts[:1])
+def _checked_data(splits: Mapping[str, Any], columns: Sequence[str]) -> dict[str, ClientData]:
+    """The splits that are given, with these columns only: others would take memory on the device."""
+    data: dict[str, ClientData] = {}
+    for split, given in splits.items():
+        if given is not None:
+            everything = as_client_data(given)
+            check_columns(everything, columns, split)
+            data[split] = replace(everything, columns={name: everything.columns[name] for name in columns})
+            check_same_columns(data[split], data["train"], split)
+    return data
+
+
+def _first_rows(data: ClientData, columns: Sequence[str]) -> Inputs:
+    """A batch of one example."""
+    rows = device_rows(data.columns, data.starts[:1])
     return tuple(rows[column] for column in columns)
+
+
+def _batch_functions(
+    outputs_of: Callable[[Params, Batch, Array | None], Any],
+    targets: str,
+    ignored_label: int | None,
+    values: Values,
+    metric_functions: Mapping[str, Values],
+) -> tuple[LossFunction, Callable[[Params, Batch], Sums]]:
+    """The loss of a batch in training, and the metrics of a batch in evaluation, which has no key."""
+
+    def average(found: Array, batch: Batch) -> tuple[Array, tuple[Array, Array]]:
+        return averaged(found, batch["mask"], None if ignored_label is None else batch[targets] != ignored_label)
+
+    def batch_loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
+        key = batch["key"]
+        outputs = outputs_of(params, batch, key)
+        mean, sums = average(values(outputs, batch[targets], jax.random.fold_in(key, 1)), batch)
+        return mean, {"loss": sums}
+
+    def batch_metrics(params: Params, batch: Batch) -> Sums:
+        outputs = outputs_of(params, batch, None)
+        functions = {"loss": values, **metric_functions}
+        return {name: average(of(outputs, batch[targets], None), batch)[1] for name, of in functions.items()}
+
+    return batch_loss, batch_metrics
 
 
 def _network(
@@ -154,7 +180,7 @@ def _traced_shapes(
     network: Network, subset: TrainedSubset, data: ClientData, columns: Sequence[str], targets: str
 ) -> Shapes:
     """What the model returns for a batch, in training and in evaluation; nothing is computed."""
-    first = device_rows({name: data.columns[name] for name in [*columns, targets]}, data.starts[:1])
+    first = device_rows(data.columns, data.starts[:1])
     batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((TRACED_EXAMPLES, *leaf.shape[1:]), leaf.dtype), first)
     described = ", ".join(f"{name!r} {leaf.shape[1:]}" for name in columns for leaf in jax.tree.leaves(first[name]))
     apply = lambda inputs, key: network.apply(subset.complete(subset.init(jax.random.key(0))), inputs, key)

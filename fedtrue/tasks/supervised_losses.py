@@ -77,7 +77,9 @@ def _check_labels(shapes: Shapes) -> None:
     outputs, targets, column = _two_arrays(shapes)
     classes = classes_of(shapes)
     if classes == 1:
-        raise ValueError("the model has 1 output: cross_entropy needs one per class; or use loss='binary_cross_entropy'")
+        raise ValueError(
+            "the model has 1 output: cross_entropy needs one per class; or use loss='binary_cross_entropy'"
+        )
     if classes is not None:
         return
     if outputs.shape == targets.shape:
@@ -182,7 +184,7 @@ def _named(metrics: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _accuracy(name: str, shapes: Shapes) -> Values:
-    """`accuracy`: how often the largest output is the label's; `top_K_accuracy`: how often it is among the K largest."""
+    """Whether the label's output is the largest (`accuracy`), or among the K largest (`top_K_accuracy`)."""
     match = re.fullmatch(r"accuracy|top_([1-9]\d*)_accuracy", name)
     if not match:
         raise ValueError(f"metric {name!r} is not known: choose accuracy, top_5_accuracy, …, or give a function")

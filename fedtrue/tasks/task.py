@@ -11,7 +11,7 @@ import numpy as np
 from fedtrue.data.accept import as_client_data
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
-from fedtrue.models.calls import with_key
+from fedtrue.models.calls import takes_key, with_key
 from fedtrue.models.trained_subset import trained_subset
 from fedtrue.precision import float64
 from fedtrue.tasks.data_checks import check_columns
@@ -62,7 +62,9 @@ class Task:
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False  # compute in float64
     source: str = ""  # one line that names the data
-    model_weights: Callable[[Params], PyTree] | None = None  # trained weights → all weights of the model; None: the same
+    model_weights: Callable[[Params], PyTree] | None = (
+        None  # trained weights → all weights of the model; None: the same
+    )
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -237,7 +239,7 @@ def from_arrays(
         subset = trained_subset(init)
         example_loss = _loss_of_example(with_key(loss, 2), subset.complete)
         _check_example_loss(example_loss, subset.init, train)
-    batch_loss, batch_metrics = _batched(example_loss, metrics, subset.complete)
+    batch_loss, batch_metrics = _batched(example_loss, takes_key(loss, 2), metrics, subset.complete)
     task = Task(
         name=name,
         init=subset.init,
@@ -279,6 +281,7 @@ def _check_example_loss(loss: ExampleLoss, init: Callable[[Array], Params], data
 
 def _batched(
     loss: ExampleLoss,
+    keyed: bool,
     metrics: Callable[[Params, Batch], Mapping[str, Array]] | None,
     complete: Callable[[Params], PyTree],
 ) -> tuple[LossFunction, Callable[[Params, Batch], Sums]]:
@@ -291,7 +294,7 @@ def _batched(
         return {column: value for column, value in batch.items() if column not in ("mask", "key")}
 
     def batch_loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
-        keys = jax.random.split(batch["key"], len(batch["mask"]))  # XLA removes them if the loss takes none
+        keys = jax.random.split(batch["key"], len(batch["mask"])) if keyed else None
         per_example = jax.vmap(loss, (None, 0, 0))(params, examples_of(batch), keys)
         mean, sums = masked_mean(per_example, batch["mask"])
         return mean, {"loss": sums}
