@@ -107,10 +107,10 @@ def _nnx(model: Any, inputs: Inputs) -> Network:
         refuse_state("nnx.BatchStat")
 
     def apply(weights: PyTree, inputs: Inputs, key: Array | None) -> Any:
-        state = jax.tree.map(lambda leaf: leaf, params)
+        state, random, constants = jax.tree.map(lambda leaf: leaf, (params, streams, others))  # new variables
         nnx.replace_by_pure_dict(state, weights)
-        graph, random = (evaluating, streams) if key is None else (training, _reseeded(streams, key))
-        module = nnx.merge(graph, state, random, others)
+        graph, random = (evaluating, random) if key is None else (training, _reseeded(random, key))
+        module = nnx.merge(graph, state, random, constants)
         outputs = module(*inputs, **mode_arguments(type(model).__call__, key is not None))
         before, after = jax.tree.leaves(others), jax.tree.leaves(split(module)[3])
         if any(old is not new for old, new in zip(before, after)):
@@ -147,10 +147,9 @@ def _with_nnx_weights(model: Any, weights: PyTree) -> Any:
 def _equinox(model: Any, inputs: Inputs) -> Network:
     import equinox
 
-    stateful = lambda leaf: isinstance(leaf, equinox.nn.StatefulLayer)
-    for layer in filter(stateful, jax.tree.leaves(model, is_leaf=stateful)):
-        if _holds_state(layer):
-            refuse_state(f"equinox.nn.{type(layer).__name__}")
+    is_state = lambda leaf: isinstance(leaf, equinox.nn.StateIndex)
+    if any(map(is_state, jax.tree.leaves(model, is_leaf=is_state))):
+        refuse_state("equinox.nn.StateIndex")
     weights, training = equinox.partition(equinox.nn.inference_mode(model, False), _is_array)
     evaluating = equinox.partition(equinox.nn.inference_mode(model, True), _is_array)[1]
     call = type(model).__call__
@@ -167,13 +166,6 @@ def _equinox(model: Any, inputs: Inputs) -> Network:
         return jax.vmap(lambda own, *example: module(*example, key=own, **arguments))(keys, *inputs)
 
     return Network(lambda key: weights, apply)
-
-
-def _holds_state(layer: Any) -> bool:
-    """Whether an equinox layer has a state of its own; Sequential is stateful only by what is in it."""
-    import equinox
-
-    return any(isinstance(value, equinox.nn.StateIndex) for value in vars(layer).values())
 
 
 def _is_array(leaf: Any) -> bool:
@@ -201,7 +193,7 @@ def _haiku(model: Any, inputs: Inputs) -> Network:
 
     def init(key: Array) -> PyTree:
         try:
-            return model.init(key, *inputs, **mode_arguments(model.apply, training=False))
+            return model.init(key, *inputs, **mode_arguments(model.apply, training=True))
         except ValueError as error:
             if "transform_with_state" in str(error):
                 refuse_state("hk.set_state")

@@ -213,21 +213,21 @@ def values_of_function(what: str, function: Callable[..., Array], shapes: Shapes
     3. a batch: `function(outputs, targets)` → a number, its mean; called with batches of one, so padding is left out.
     """
     keyed = with_key(function, 2)
-    failure = ""
+    failures = {}
     for form in (_of_example, _of_batch, _of_batches_of_one):
         values = form(keyed)
         try:
             shape = _traced(values, shapes, with_key=True)
         except Exception as error:  # the user's code may raise anything
-            failure = failure or str(error).strip().split("\n")[0]
+            failures[form] = str(error).strip().split("\n")[0]
             continue
         if shape == (shapes.examples,):
             _check_without_key(what, values, shapes)
             return values
-        failure = f"it returns shape {shapes.text(shape)}: return one number per example, e.g. the mean"
+        failures[form] = f"it returns shape {shapes.text(shape)}: return one number per example, e.g. the mean"
     raise ValueError(
         f"the {what} cannot be used with outputs of shape {_texts(shapes.outputs, shapes)} and targets of shape "
-        f"{_texts(shapes.targets, shapes)}: {failure}"
+        f"{_texts(shapes.targets, shapes)}: {failures[_of_batch]}"
     )
 
 
