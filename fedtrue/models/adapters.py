@@ -169,7 +169,8 @@ def _equinox(model: Any, inputs: Inputs) -> Network:
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray)
+    """Whether a leaf of an equinox module is a weight; functions, flags and random keys are not."""
+    return isinstance(leaf, jax.Array | np.ndarray) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _equinox_weights(model: Any) -> PyTree:

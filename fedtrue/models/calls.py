@@ -1,7 +1,7 @@
 """How a user's function is called: does it take a random key, and is it told whether it trains?
 
-A function takes a key if it has a parameter called `key`, or one more required positional parameter than it needs.
-In evaluation the key is None. It is told whether it trains if it has a parameter of one of the names in MODE_NAMES.
+It takes a key if it has a parameter called `key`, or one more required positional parameter than it needs. In
+evaluation the key is None. It is told whether it trains if it has a parameter of one of the names in MODE_NAMES.
 """
 
 import inspect
@@ -28,7 +28,11 @@ def takes_key(function: Callable[..., Any], arguments: int) -> bool:
     """
     parameters = parameters_of(function)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [p for p in parameters.values() if p.kind in positional and p.default is inspect.Parameter.empty]
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in positional and parameter.default is inspect.Parameter.empty and name not in MODE_NAMES
+    ]
     return "key" in parameters or len(required) == arguments + 1
 
 

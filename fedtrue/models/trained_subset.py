@@ -37,9 +37,13 @@ def trained_subset(init: Callable[[Array], PyTree], trainable: Trainable | None 
 
 
 def weight_shapes(init: Callable[[Array], PyTree]) -> PyTree:
-    """The shapes of a model's weights; nothing is computed. BatchNorm's statistics among them are refused."""
+    """The shapes of a model's weights; nothing is computed. BatchNorm's statistics and random keys are refused."""
     shapes = jax.eval_shape(init, jax.random.key(0))
-    refuse_batch_statistics(shapes)
+    for name, leaf in named_leaves(shapes).items():
+        if "batch_stats" in name.split("/"):
+            refuse_state(f"flax collection 'batch_stats' ({name!r})")
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            raise ValueError(f"the weights {name!r} are a random key, which no file can hold: keep it elsewhere")
     return shapes
 
 
@@ -95,13 +99,6 @@ def names_matching(names: Sequence[str], trainable: Trainable) -> set[str]:
             some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
             raise ValueError(f"no weights are called {pattern!r}{suggestion(pattern, names)}; there are: {some}")
     return {name for name in names if any(matches(name, pattern) for pattern in patterns)}
-
-
-def refuse_batch_statistics(tree: PyTree) -> None:
-    """Refuses flax's collection of BatchNorm statistics among the weights: a gradient step would be wrong for them."""
-    for name in named_leaves(tree):
-        if "batch_stats" in name.split("/"):
-            refuse_state(f"flax collection 'batch_stats' ({name!r})")
 
 
 class ModelStateError(ValueError):
