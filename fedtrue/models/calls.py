@@ -12,6 +12,11 @@ MODE_NAMES = {"train": True, "training": True, "is_training": True, "determinist
 # name → its value in training; in evaluation it has the other one
 
 
+def first_line(error: Exception) -> str:
+    """What an error of a user's function or library says, for an error message of one line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """By name; {} for a function without a signature, such as some built-in ones."""
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
@@ -26,6 +27,13 @@ from fedtrue.models.named_leaves import leaf_name, named_leaves
 
 CHECKPOINTS_KEPT = 2
 CLIENTS = "clients"  # name of the array of clients with memory; all other names begin with `server` or `memory`
+DTYPES = {  # by safetensors' names
+    **{f"F{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    **{f"I{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    "BF16": np.dtype(jnp.bfloat16),
+    "BOOL": np.dtype(bool),
+}
 
 
 class Checkpoint(NamedTuple):
@@ -39,6 +47,14 @@ class Checkpoint(NamedTuple):
 def by_path(tree: Any) -> dict[str, np.ndarray]:
     """{path: array}; the path of a tree that is a single array is `params`."""
     return {name: np.asarray(leaf) for name, leaf in named_leaves(tree).items()}
+
+
+def arrays_from(data: bytes) -> dict[str, np.ndarray]:
+    """The contents of a safetensors file; its own function for NumPy does not read bfloat16."""
+    return {
+        name: np.frombuffer(view["data"], DTYPES[view["dtype"]]).reshape(view["shape"])
+        for name, view in safetensors.deserialize(data)
+    }
 
 
 def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
@@ -115,7 +131,7 @@ def _load(folder: Path, done: int) -> Checkpoint:
     data = _arrays_file(folder, done).read_bytes()
     if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
         raise ValueError("its checksum is wrong")
-    arrays = safetensors.numpy.load(data)
+    arrays = arrays_from(data)
     clients = arrays.pop(CLIENTS)
     if manifest["round"] != done:
         raise ValueError(f"its manifest is of round {manifest['round']}")

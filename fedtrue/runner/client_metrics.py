@@ -6,7 +6,9 @@ test,f0000_14,0.41,0.875
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +46,13 @@ def read_client_metrics(path: Path) -> ClientMetrics:
         return {}
     with path.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
-    table: ClientMetrics = {}
-    for split in dict.fromkeys(row[0] for row in rows):
-        columns = zip(*(row[1:] for row in rows if row[0] == split))
-        table[split] = {
-            name: list(values) if name == "client" else np.asarray(values, np.float64)
-            for name, values in zip(header[1:], columns)
-        }
-    return table
+    return {split: _columns(header[1:], list(of_split)) for split, of_split in groupby(rows, itemgetter(0))}
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """The rows of one split, without their first entry."""
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names, 1)}
+    return {
+        name: values if name == "client" else np.fromiter(map(float, values), np.float64)
+        for name, values in columns.items()
+    }

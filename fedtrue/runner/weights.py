@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from fedtrue.files import write_atomically
 from fedtrue.models.adapters import weights_of, with_weights
-from fedtrue.runner.checkpoint import by_path
+from fedtrue.runner.checkpoint import arrays_from, by_path
 from fedtrue.runner.journal import Result
 from fedtrue.runner.load import nested
 from fedtrue.runner.records import MODEL
@@ -75,6 +75,6 @@ def _arrays(source: str | Path | Result) -> tuple[dict[str, np.ndarray], str]:
         )
         raise ValueError(f"{file} does not exist: {cure}")
     try:
-        return safetensors.numpy.load_file(file), str(file)
+        return arrays_from(file.read_bytes()), str(file)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{file} is not a safetensors file: {error}") from None

@@ -11,6 +11,7 @@ from fedtrue.data.accept import as_client_data
 from fedtrue.data.batches import device_rows
 from fedtrue.data.client_data import ClientData
 from fedtrue.models.adapters import Inputs, Network, adapt
+from fedtrue.models.calls import first_line
 from fedtrue.models.lora import Lora, lora_subset
 from fedtrue.models.named_leaves import named_leaves, with_leaves
 from fedtrue.models.trained_subset import ModelStateError, Trainable, TrainedSubset, trained_subset
@@ -207,6 +208,4 @@ def _traced_shapes(
 
 def _one_line(what: str, error: Exception) -> ValueError:
     """An error of the model's library, its first line only."""
-    if isinstance(error, ModelStateError):
-        return error
-    return ValueError(f"{what}: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}")
+    return error if isinstance(error, ModelStateError) else ValueError(f"{what}: {first_line(error)}")

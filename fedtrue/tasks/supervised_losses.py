@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedtrue.models.calls import with_key
+from fedtrue.models.calls import first_line, with_key
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy
 from fedtrue.models.model import accumulation_dtype
 from fedtrue.names import look_up
@@ -219,7 +219,7 @@ def values_of_function(what: str, function: Callable[..., Array], shapes: Shapes
         try:
             shape = _traced(values, shapes, with_key=True)
         except Exception as error:  # the user's code may raise anything
-            failures[form] = str(error).strip().split("\n")[0]
+            failures[form] = first_line(error)
             continue
         if shape == (shapes.examples,):
             _check_without_key(what, values, shapes)
@@ -262,8 +262,9 @@ def _check_without_key(what: str, values: Values, shapes: Shapes) -> None:
     try:
         _traced(values, shapes, with_key=False)
     except Exception as error:
-        line = str(error).strip().split("\n")[0]
-        raise ValueError(f"the {what} fails when its key is None, as it is in evaluation: {line}") from error
+        raise ValueError(
+            f"the {what} fails when its key is None, as it is in evaluation: {first_line(error)}"
+        ) from error
 
 
 def _texts(tree: PyTree, shapes: Shapes) -> str:

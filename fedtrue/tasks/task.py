@@ -11,7 +11,7 @@ import numpy as np
 from fedtrue.data.accept import as_client_data
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
-from fedtrue.models.calls import takes_key, with_key
+from fedtrue.models.calls import first_line, takes_key, with_key
 from fedtrue.models.trained_subset import trained_subset
 from fedtrue.precision import float64
 from fedtrue.tasks.data_checks import check_columns
@@ -269,14 +269,17 @@ def _check_example_loss(loss: ExampleLoss, init: Callable[[Array], Params], data
     key = jax.random.key(0)
     params = jax.eval_shape(init, key)
     example = jax.tree.map(lambda column: column[0], device_rows(data.columns, data.starts[:1]))
-    shape = np.shape(jax.eval_shape(loss, params, example, key))
+    try:
+        shape = np.shape(jax.eval_shape(loss, params, example, key))
+    except Exception as error:  # the user's code may raise anything
+        columns = ", ".join(map(repr, example))
+        raise ValueError(f"the loss fails on one example with columns {columns}: {first_line(error)}") from error
     if shape != ():
         raise ValueError(f"the loss of one example has shape {shape}: return one number, e.g. its mean")
     try:
         jax.eval_shape(lambda params, example: loss(params, example, None), params, example)
-    except Exception as error:  # the user's code may raise anything
-        line = str(error).strip().split("\n")[0]
-        raise ValueError(f"the loss fails when its key is None, as it is in evaluation: {line}") from error
+    except Exception as error:
+        raise ValueError(f"the loss fails when its key is None, as it is in evaluation: {first_line(error)}") from error
 
 
 def _batched(

@@ -1,6 +1,7 @@
 """Weights go out of a model and back into one of the same kind, and into no other."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -92,6 +93,16 @@ def test_a_file_that_does_not_exist_or_is_no_safetensors_file_is_refused(tmp_pat
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="is not a safetensors file"):
         ft.load_weights(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, jnp.bfloat16, np.int8, np.uint32, bool])
+def test_arrays_of_every_type_come_back_as_they_were(dtype, tmp_path):
+    saved = {"w": np.asarray(jnp.arange(6).reshape(2, 3) % 2).astype(dtype), "empty": np.zeros((0, 2), dtype)}
+    ft.save_weights(tmp_path / "w.safetensors", saved)
+    loaded = ft.load_weights(tmp_path / "w.safetensors")
+    for name in saved:
+        assert loaded[name].dtype == dtype
+        assert_array_equal(loaded[name], saved[name])
 
 
 def test_weights_keep_the_type_of_the_model_they_are_loaded_into(tmp_path):

@@ -388,6 +388,7 @@ def test_a_loss_of_one_example_may_take_a_key_which_is_none_in_evaluation():
     [
         (lambda params, example: params - jnp.ones(2), r"the loss of one example has shape \(2,\): return one number"),
         (lambda params, example, key: jax.random.uniform(key), "the loss fails when its key is None"),
+        (lambda params, example: example["y"], "the loss fails on one example with columns 'x': 'y'"),
     ],
 )
 def test_a_loss_of_one_example_that_cannot_be_used_is_refused_when_the_task_is_built(loss, message):
