@@ -112,12 +112,19 @@ def _nnx(model: Any, inputs: Inputs) -> Network:
         graph, random = (evaluating, random) if key is None else (training, _reseeded(random, key))
         module = nnx.merge(graph, state, random, constants)
         outputs = module(*inputs, **mode_arguments(type(model).__call__, key is not None))
-        before, after = jax.tree.leaves(others), jax.tree.leaves(split(module)[3])
-        if any(old is not new for old, new in zip(before, after)):
+        _, _, streams_after, others_after = split(module)
+        if _changed(others, others_after):
             refuse_state("a variable that its __call__ changes")
+        if key is None and _changed(streams, streams_after):
+            raise ValueError("it draws random numbers after .eval()")
         return outputs
 
     return Network(lambda key: nnx.to_pure_dict(params), apply)
+
+
+def _changed(before: PyTree, after: PyTree) -> bool:
+    """Whether a call assigned to a variable: then its array, traced or not, is another object."""
+    return any(old is not new for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
 
 
 def _reseeded(streams: PyTree, key: Array) -> PyTree:

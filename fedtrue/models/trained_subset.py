@@ -57,7 +57,7 @@ def subset_of(init: Callable[[Array], PyTree], shapes: PyTree, chosen: set[str])
     if len(chosen) == len(jax.tree.leaves(shapes)):
         return TrainedSubset(init, lambda params: _complete_weights(params, shapes), True)
     structure: Any = jax.tree.structure(part(shapes, True))
-    others = jax.jit(lambda key: part(init(key), False))(jax.random.key(0))
+    others = part(init(jax.random.key(0)), False)
 
     def complete(params: Params) -> PyTree:
         trained_only = structure == jax.tree.structure(params)

@@ -84,6 +84,13 @@ def test_dropout_depends_on_the_key_in_training_and_is_off_in_evaluation(name):
     assert evaluated == pytest.approx([expected, expected], rel=1e-6)
 
 
+def test_a_pair_may_be_told_whether_it_trains():
+    model = (lambda key: jnp.ones(()), lambda weight, x, train: jnp.where(train, weight, 2 * weight) * x.sum(axis=1))
+    task = ft.tasks.supervised(model, [{"x": np.ones((1, 3)), "y": np.zeros(1)}], loss="mse")
+    assert float(task.loss(jnp.ones(()), batch_of(task, 1))[0]) == 9  # 3²
+    assert float(task.metrics(jnp.ones(()), batch_of(task, 1))["loss"][0]) == 36  # 6²
+
+
 def test_padding_changes_neither_the_loss_nor_its_gradient():
     task = task_of("linen")
     params, batch = task.init(jax.random.key(0)), batch_of(task, 3)
@@ -272,6 +279,14 @@ class DropoutWithoutMode(nn.Module):
         return nn.Dense(CLASSES)(nn.Dropout(0.5, deterministic=False)(x))
 
 
+class NnxNoise(nnx.Module):
+    def __init__(self):
+        self.rngs, self.last = nnx.Rngs(0), nnx.Linear(INPUTS, CLASSES, rngs=nnx.Rngs(1))
+
+    def __call__(self, x):
+        return self.last(x + jax.random.normal(self.rngs.noise(), x.shape))
+
+
 def vector_loss(outputs, targets):
     return jnp.zeros((len(outputs), 7)) + outputs.sum()
 
@@ -335,6 +350,10 @@ WRONG = {
     "dropout that cannot be switched off": (
         {"model": DropoutWithoutMode()},
         r"the model cannot be (initialised|evaluated)",
+    ),
+    "noise in evaluation": (
+        {"model": NnxNoise()},
+        r"the model cannot be evaluated without a random key: .*: it draws random numbers after .eval\(\)",
     ),
     "NaN": (
         {"clients": {"ann": CLIENTS["ann"], "eve": {"x": np.full((2, INPUTS), np.nan), "y": np.zeros(2, int)}}},
