@@ -71,7 +71,7 @@ def lora_subset(init: Callable[[Array], PyTree], choice: Lora) -> TrainedSubset:
             adapters[name] = {"a": a, "b": jnp.zeros((choice.rank, n), leaves[name].dtype)}
         return {"adapters": adapters, "also": frozen.init(key)}
 
-    def complete(params: Params) -> PyTree:
+    def complete(params: Params, others: PyTree = None) -> PyTree:
         if not (isinstance(params, dict) and set(params) == {"adapters", "also"}):
             return frozen.complete(params)
         adapters = params["adapters"]
@@ -81,9 +81,9 @@ def lora_subset(init: Callable[[Array], PyTree], choice: Lora) -> TrainedSubset:
                 return leaf
             return leaf + (scale * matmul(**adapters[name])).reshape(leaf.shape).astype(leaf.dtype)
 
-        return jax.tree_util.tree_map_with_path(adapted, frozen.complete(params["also"]))
+        return jax.tree_util.tree_map_with_path(adapted, frozen.complete(params["also"], others))
 
-    return TrainedSubset(init_adapters, complete, False)
+    return TrainedSubset(init_adapters, frozen.others, complete)
 
 
 def matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:

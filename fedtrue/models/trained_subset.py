@@ -23,8 +23,8 @@ class TrainedSubset(NamedTuple):
     """The trained part of a model's weights, and how the others are added to it."""
 
     init: Callable[[Array], Params]  # key → the trained part
-    complete: Callable[[Params], PyTree]  # the trained part, or weights that are complete already → all weights
-    is_everything: bool  # whether there are no others
+    others: PyTree  # the other leaves; None if there are none
+    complete: Callable[..., PyTree]  # (the trained part, or weights that are complete already, others=…) → all weights
 
 
 def trained_subset(init: Callable[[Array], PyTree], trainable: Trainable | None = None) -> TrainedSubset:
@@ -55,15 +55,17 @@ def subset_of(init: Callable[[Array], PyTree], shapes: PyTree, chosen: set[str])
         return jax.tree_util.tree_map_with_path(keep, tree)
 
     if len(chosen) == len(jax.tree.leaves(shapes)):
-        return TrainedSubset(init, lambda params: _complete_weights(params, shapes), True)
+        return TrainedSubset(init, None, lambda params, others=None: _complete_weights(params, shapes))
     structure: Any = jax.tree.structure(part(shapes, True))
-    others = part(init(jax.random.key(0)), False)
+    own_others = jax.tree.map(jnp.asarray, part(init(jax.random.key(0)), False))
 
-    def complete(params: Params) -> PyTree:
+    def complete(params: Params, others: PyTree = None) -> PyTree:
         trained_only = structure == jax.tree.structure(params)
-        return merged(params, others) if trained_only else _complete_weights(params, shapes)
+        if not trained_only:
+            return _complete_weights(params, shapes)
+        return merged(params, own_others if others is None else others)
 
-    return TrainedSubset(lambda key: part(init(key), True), complete, False)
+    return TrainedSubset(lambda key: part(init(key), True), own_others, complete)
 
 
 def _complete_weights(params: Params, shapes: PyTree) -> PyTree:

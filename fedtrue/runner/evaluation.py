@@ -51,13 +51,15 @@ class Evaluator:
     def __init__(self, task: Task, cells: bool = False):
         check_metrics(task)  # fails before any training
         self.task, self.cells = task, cells
-        sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
+        sums = jax.vmap(self._sums_of_examples, (0, None, None, None)) if cells else self._sums_of_examples
         self._example_sums = jax.jit(sums)
 
-    def _sums_of_examples(self, params: Any, batch: Any, key: Any) -> Any:
+    def _sums_of_examples(self, params: Any, batch: Any, key: Any, constants: Any) -> Any:
+        shared = {"key": key} if constants is None else {"key": key, "constants": constants}
+
         def of_one(example: Any) -> Any:
             batch_of_one = jax.tree.map(lambda leaf: leaf[None], example)
-            return self.task.metrics(params, {**batch_of_one, "key": key})
+            return self.task.metrics(params, {**batch_of_one, **shared})
 
         return jax.vmap(of_one)(batch)
 
@@ -79,7 +81,9 @@ class Evaluator:
         for rows, client, real in _chunks(data, ends, self.task.evaluation_batch_size):
             mask = jnp.asarray(real, jnp.result_type(float))
             batch = {**device_rows(data.columns, rows), "mask": mask}
-            sums = jax.tree.map(np.atleast_2d, self._example_sums(params, batch, key))  # (models, examples)
+            sums = jax.tree.map(
+                np.atleast_2d, self._example_sums(params, batch, key, self.task.constants)
+            )  # (models, examples)
             if totals is None:
                 totals = jax.tree.map(lambda values: np.zeros((len(values), len(ends))), sums)
             for total, values in zip(jax.tree.leaves(totals), jax.tree.leaves(sums)):

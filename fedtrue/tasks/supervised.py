@@ -95,7 +95,8 @@ def supervised(
             check_label_range(part, targets, shapes.outputs.shape[-1], ignored_label)
 
     def outputs_of(params: Params, batch: Batch, key: Array | None) -> Any:
-        return network.apply(subset.complete(params), tuple(batch[column] for column in columns), key)
+        weights = subset.complete(params, batch.get("constants"))
+        return network.apply(weights, tuple(batch[column] for column in columns), key)
 
     batch_loss, batch_metrics = _batch_functions(outputs_of, targets, ignored_label, values, metric_functions)
     task = Task(
@@ -108,7 +109,8 @@ def supervised(
         validation=data.get("validation"),
         test=data.get("test"),
         batch_size=batch_size,
-        model_weights=None if subset.is_everything else subset.complete,
+        constants=subset.others,
+        model_weights=None if subset.others is None else subset.complete,
         **settings,
     )
     check_metrics(task)

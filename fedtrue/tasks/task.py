@@ -39,7 +39,8 @@ class Task:
     """A learning problem: data of many clients, model, loss, metrics and default settings.
 
     `ft.tasks` has the published tasks; `ft.tasks.from_arrays` makes a task from your own arrays. A batch is a dict of
-    the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own random key).
+    the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own random key); a task with
+    `constants` finds them there too.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Task:
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False  # compute in float64
     source: str = ""  # one line that names the data
+    constants: PyTree = None  # arrays that loss and metrics need besides the weights: `batch["constants"]`
     model_weights: Callable[[Params], PyTree] | None = (
         None  # trained weights → all weights of the model; None: the same
     )
@@ -249,7 +251,7 @@ def from_arrays(
         train=train,
         test=held_out,
         batch_size=batch_size,
-        model_weights=None if subset.is_everything else subset.complete,
+        model_weights=None if subset.others is None else subset.complete,
         **settings,
     )
     if metrics:

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedtrue as ft
 from fedtrue.engine.capacity import lane_bytes, memory_bytes, message_bytes
+from fedtrue.federation import batch, batches_of, federation_of
 from fedtrue.models.lora import lora_subset, matrix_shape
 from fedtrue.models.named_leaves import named_leaves
 from fedtrue.models.trained_subset import names_matching, trained_subset
@@ -64,6 +65,16 @@ def test_messages_lanes_client_memory_and_checkpoints_count_trained_weights_only
     assert not [name for name in safetensors.numpy.load_file(newest) if "Dense_0" in name]
 
 
+def test_frozen_weights_are_an_argument_of_the_compiled_program_and_not_part_of_its_text(frozen_run):
+    _, task, _, _ = frozen_run
+    federation = federation_of(task)
+    of_client = batch(federation, batches_of(federation, 0, 0, 0), 0)
+    traced = jax.make_jaxpr(lambda *arguments: task.loss(*arguments)[0])(task.init(jax.random.key(0)), of_client)
+    assert of_client["constants"] is task.constants
+    assert task.constants["Dense_0"]["kernel"].shape == (INPUTS, HIDDEN)
+    assert not [constant for constant in traced.consts if np.size(constant) > 1]
+
+
 def test_the_loss_is_that_of_the_complete_model(frozen_run):
     model, task, result, folder = frozen_run
     evaluated = ft.evaluate(task, result.params)["test"].metrics
@@ -76,7 +87,7 @@ def test_the_loss_is_that_of_the_complete_model(frozen_run):
 
 def test_everything_is_trained_without_a_choice():
     subset = trained_subset(lambda key: {"w": jnp.zeros(2)})
-    assert subset.is_everything
+    assert subset.others is None
     assert subset.complete({"w": 1}) == {"w": 1}
 
 
