@@ -12,6 +12,7 @@ from fedtrue.runner.journal import Result
 from fedtrue.runner.load import load_run
 from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
+from fedtrue.runner.weights import load_weights, save_weights
 from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
 from fedtrue.version import __version__
@@ -31,8 +32,10 @@ __all__ = [
     "from_spec",
     "interface",
     "load_run",
+    "load_weights",
     "methods",
     "report",
+    "save_weights",
     "server",
     "sweep",
     "tasks",

@@ -15,7 +15,7 @@ from fedtrue.algorithm.sampling import ClientSizes, client_sizes
 from fedtrue.data.batches import batch_at, client_key, epoch_orders, on_device, steps_per_epoch
 from fedtrue.tasks.task import Task
 
-ARRAYS = ["columns", "starts", "sizes", "steps", "rate_multipliers", "weights", "sampling_sizes"]
+ARRAYS = ["columns", "starts", "sizes", "steps", "rate_multipliers", "weights", "sampling_sizes", "constants"]
 SHAPE = ["largest", "epochs", "batch_size", "shuffle"]
 
 
@@ -31,6 +31,7 @@ class Federation:
     rate_multipliers: Any  # γ_i
     weights: dict[str, Any]  # weighting of a contribution (METHOD, OBJECTIVE, UNIFORM) → weights
     sampling_sizes: ClientSizes
+    constants: Any  # the task's: in every batch, but held once, whatever the number of lanes
     largest: int  # examples of the largest client
     epochs: int  # the most passes over its data that a client makes
     batch_size: int
@@ -90,6 +91,7 @@ def federation_of(
         rate_multipliers=jnp.asarray(task.multipliers_of_clients(rate_multipliers), real),
         weights={name: jnp.asarray(values, real) for name, values in weights.items()},
         sampling_sizes=client_sizes(task.client_weights("examples")),
+        constants=task.constants,
         largest=int(sizes.max()),
         epochs=int(np.max(-(-steps // steps_per_epoch(sizes, task.batch_size)))),
         batch_size=task.batch_size,
@@ -106,7 +108,8 @@ def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any)
 
 def batch(federation: Federation, of: Batches, step: Any) -> dict[str, Any]:
     """The batch number `step` of a client."""
-    return batch_at(federation.columns, of.start, of.size, of.orders, step, federation.batch_size, of.key)
+    rows = batch_at(federation.columns, of.start, of.size, of.orders, step, federation.batch_size, of.key)
+    return rows if federation.constants is None else {**rows, "constants": federation.constants}
 
 
 def loss_of(

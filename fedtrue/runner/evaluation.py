@@ -5,7 +5,7 @@ clients for which the model is poor.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Evaluation:
 
     metrics: dict[str, float]
     per_client: dict[str, np.ndarray]  # name → one mean per evaluated client, NaN if no example counts
+    clients: Sequence[str]  # their names
 
     def quantiles(self, name: str) -> dict[str, float]:
         """The distribution of a metric over the clients: quantiles, and the mean of the lowest tenth."""
@@ -50,13 +51,15 @@ class Evaluator:
     def __init__(self, task: Task, cells: bool = False):
         check_metrics(task)  # fails before any training
         self.task, self.cells = task, cells
-        sums = jax.vmap(self._sums_of_examples, (0, None, None)) if cells else self._sums_of_examples
+        sums = jax.vmap(self._sums_of_examples, (0, None, None, None)) if cells else self._sums_of_examples
         self._example_sums = jax.jit(sums)
 
-    def _sums_of_examples(self, params: Any, batch: Any, key: Any) -> Any:
+    def _sums_of_examples(self, params: Any, batch: Any, key: Any, constants: Any) -> Any:
+        shared = {"key": key} if constants is None else {"key": key, "constants": constants}
+
         def of_one(example: Any) -> Any:
             batch_of_one = jax.tree.map(lambda leaf: leaf[None], example)
-            return self.task.metrics(params, {**batch_of_one, "key": key})
+            return self.task.metrics(params, {**batch_of_one, **shared})
 
         return jax.vmap(of_one)(batch)
 
@@ -78,7 +81,9 @@ class Evaluator:
         for rows, client, real in _chunks(data, ends, self.task.evaluation_batch_size):
             mask = jnp.asarray(real, jnp.result_type(float))
             batch = {**device_rows(data.columns, rows), "mask": mask}
-            sums = jax.tree.map(np.atleast_2d, self._example_sums(params, batch, key))  # (models, examples)
+            sums = jax.tree.map(
+                np.atleast_2d, self._example_sums(params, batch, key, self.task.constants)
+            )  # (models, examples)
             if totals is None:
                 totals = jax.tree.map(lambda values: np.zeros((len(values), len(ends))), sums)
             for total, values in zip(jax.tree.leaves(totals), jax.tree.leaves(sums)):
@@ -86,13 +91,14 @@ class Evaluator:
                 total[:, first : first + of_clients.shape[1]] += of_clients
         assert totals is not None, "client data has at least one example"
         models = range(len(jax.tree.leaves(totals)[0]))
-        return [_evaluation(jax.tree.map(operator.itemgetter(model), totals)) for model in models]
+        names = data.client_ids[: len(ends)]
+        return [_evaluation(jax.tree.map(operator.itemgetter(model), totals), names) for model in models]
 
 
-def _evaluation(totals: Any) -> Evaluation:
+def _evaluation(totals: Any, clients: Sequence[str]) -> Evaluation:
     """From (total, count) of every metric, one entry per client."""
     overall = means(jax.tree.map(np.sum, totals))
-    return Evaluation({name: float(value) for name, value in overall.items()}, means(totals))
+    return Evaluation({name: float(value) for name, value in overall.items()}, means(totals), clients)
 
 
 def sums_of_clients(client: np.ndarray, values: np.ndarray) -> tuple[int, np.ndarray]:

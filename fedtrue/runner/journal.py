@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,12 +16,14 @@ from fedtrue.engine.round import RoundInfo, State
 from fedtrue.files import write_atomically
 from fedtrue.runner import checkpoint, records
 from fedtrue.runner.checkpoint import Checkpoint
+from fedtrue.runner.client_metrics import CLIENT_METRICS, ClientMetrics, as_csv, client_metrics, read_client_metrics
 from fedtrue.runner.evaluation import Evaluation, means
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
 from fedtrue.runner.summary import flat, summarise
 from fedtrue.runner.tensorboard import Events
 from fedtrue.spec import Spec
 from fedtrue.tasks.metric import Metric
+from fedtrue.types import Params, PyTree
 
 PATIENCE = 10  # consecutive rounds without a finite client update, after which a run counts as diverged
 
@@ -34,6 +36,10 @@ class Result:
     history: dict[str, np.ndarray]  # one entry per round
     evaluations: list[dict[str, Any]]  # {"round", "metrics": {split: {name: mean}}, "clients": {split: {name: spread}}}
     summary: dict[str, Any]  # as in summary.json
+    clients: ClientMetrics = field(
+        default_factory=dict
+    )  # at the end: {split: {"client": names, metric: one per client}}
+    weights: Any = None  # all of the model, as in model.safetensors: `params`, frozen ones too, adapters merged
 
     def __repr__(self) -> str:
         """Status, rounds and final metrics, without the weights."""
@@ -53,9 +59,11 @@ class Journal:
         tensorboard: bool = False,
         metric_kinds: Mapping[str, Metric] = MappingProxyType({}),  # as the task declares them
         method: Spec | None = None,  # the method's spec
+        model_weights: Callable[[Params], PyTree] | None = None,  # of the task: trained weights → all of the model
     ):
         self.folder, self.lines = folder, list[Line]()
-        self._metric_kinds, self._method = metric_kinds, method
+        self._metric_kinds, self._method, self._model_weights = metric_kinds, method, model_weights
+        self._client_metrics: ClientMetrics = {}  # of the last evaluation
         self._message = message
         self._tensorboard = tensorboard
         self.done = 0  # rounds trained; a diverged run has fewer lines
@@ -85,6 +93,7 @@ class Journal:
             return []
         lines = lines_of(info, len(self.lines), seconds, self._message)
         if evaluated:
+            self._client_metrics = client_metrics(evaluated)
             lines[-1]["evaluation"] = {split: evaluation.metrics for split, evaluation in evaluated.items()}
             lines[-1]["spread"] = {
                 split: {name: evaluation.quantiles(name) for name in evaluation.metrics}
@@ -124,13 +133,23 @@ class Journal:
         params = jax.tree.map(np.asarray, state.server.params)
         summary = summarise(self.lines, "diverged" if self.diverged else "finished", self._metric_kinds)
         summary["method"] = self._method
+        weights = jax.tree.map(np.asarray, self._model_weights(params)) if self._model_weights else params
         if self.folder and self._appender:
             self._appender.close()
-            write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(params)))
+            self._close_client_metrics(self.folder / CLIENT_METRICS)
+            write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(weights)))
             write_atomically(self.folder / SUMMARY, records.as_json(summary, indent=1).encode())
         if self._events:
             self._events.close()
-        return Result(params, records.columns(self.lines), _evaluations(self.lines), summary)
+        history, evaluations = records.columns(self.lines), _evaluations(self.lines)
+        return Result(params, history, evaluations, summary, self._client_metrics, weights)
+
+    def _close_client_metrics(self, path: Path) -> None:
+        """Writes those of the last evaluation; a run that had ended before is not evaluated again, and has the file."""
+        if self._client_metrics:
+            write_atomically(path, as_csv(self._client_metrics))
+        else:
+            self._client_metrics = read_client_metrics(path)
 
 
 def newest_checkpoints(journals: Sequence[Journal], log: Callable[[str], None]) -> list[Checkpoint]:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
+from fedtrue.runner.checkpoint import arrays_from
+from fedtrue.runner.client_metrics import CLIENT_METRICS, ClientMetrics, read_client_metrics
 from fedtrue.runner.records import MODEL, Run, read_run
 from fedtrue.types import Params
 
@@ -22,6 +23,11 @@ class LoadedRun:
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None if the run has not ended
     params: Params | None  # the final weights; None if the run has not ended or is archived
+
+    @property
+    def clients(self) -> ClientMetrics:
+        """{split: {"client": names, metric: one value per client}} after the last round, read from the run folder."""
+        return read_client_metrics(self.path / CLIENT_METRICS)
 
     def __repr__(self) -> str:
         rounds = len(self.metrics.get("round", ()))
@@ -47,7 +53,7 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     run: Run = read_run(Path(path))
     model = Path(path) / MODEL
-    params = nested(safetensors.numpy.load_file(model)) if model.exists() else None
+    params = nested(arrays_from(model.read_bytes())) if model.exists() else None
     return LoadedRun(run.path, run.config, run.origin, run.rounds, run.evaluations, run.summary, params)
 
 

@@ -112,7 +112,8 @@ def train_run(
             say(f"lanes: {simulation.lanes}")
             tensorboard = files is not None and files.tensorboard
             message = message_bytes(task, method)
-            journal = Journal(path, len(task.train), message, tensorboard, task.metric_kinds, method.spec)
+            of_task = (task.metric_kinds, method.spec, task.model_weights)
+            journal = Journal(path, len(task.train), message, tensorboard, *of_task)
 
             def after(done: int) -> None:
                 if progress:

@@ -1,5 +1,6 @@
 """Tasks: data, model, loss, metrics and recommended settings."""
 
+from fedtrue.models.lora import lora
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
@@ -11,6 +12,7 @@ from fedtrue.tasks.shakespeare import shakespeare
 from fedtrue.tasks.stackexchange import stackexchange
 from fedtrue.tasks.stackoverflow_tags import stackoverflow_tags
 from fedtrue.tasks.stackoverflow_words import stackoverflow_words
+from fedtrue.tasks.supervised import supervised
 from fedtrue.tasks.synthetic_tags import synthetic_tags
 from fedtrue.tasks.synthetic_words import synthetic_words
 from fedtrue.tasks.task import from_arrays
@@ -23,12 +25,14 @@ __all__ = [
     "cifar100",
     "descriptions",
     "from_arrays",
+    "lora",
     "mnist",
     "quadratic",
     "shakespeare",
     "stackexchange",
     "stackoverflow_tags",
     "stackoverflow_words",
+    "supervised",
     "synthetic_tags",
     "synthetic_words",
 ]

@@ -8,11 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedtrue.data.accept import as_client_data
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
+from fedtrue.models.calls import first_line, takes_key, with_key
+from fedtrue.models.trained_subset import trained_subset
 from fedtrue.precision import float64
+from fedtrue.tasks.data_checks import check_columns
 from fedtrue.tasks.metric import Metric, declared_metrics, first_undeclared
-from fedtrue.types import Array, Batch, LossFunction, Params, Sums
+from fedtrue.types import Array, Batch, LossFunction, Params, PyTree, Sums
 
 Count = Callable[[ClientData], np.ndarray]  # data → one number per client
 
@@ -35,7 +39,8 @@ class Task:
     """A learning problem: data of many clients, model, loss, metrics and default settings.
 
     `ft.tasks` has the published tasks; `ft.tasks.from_arrays` makes a task from your own arrays. A batch is a dict of
-    the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own random key).
+    the data's columns, `mask` (0 on the padding of a short batch) and `key` (its own random key); a task with
+    `constants` finds them there too.
     """
 
     name: str
@@ -58,6 +63,10 @@ class Task:
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False  # compute in float64
     source: str = ""  # one line that names the data
+    constants: PyTree = None  # arrays that loss and metrics need besides the weights: `batch["constants"]`
+    model_weights: Callable[[Params], PyTree] | None = (
+        None  # trained weights → all weights of the model; None: the same
+    )
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -182,15 +191,15 @@ def masked_mean(per_example: Array, mask: Array) -> tuple[Array, tuple[Array, Ar
 
 
 def from_arrays(
-    clients: Sequence[Mapping[str, Any]],
+    clients: Any,
     init: Callable[[Array], Params],
-    loss: Callable[[Params, Batch], Array],
+    loss: Callable[..., Array],
     *,
     metrics: Callable[[Params, Batch], Mapping[str, Array]] | None = None,
     higher_is_better: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
     percent: Sequence[str] = (),
-    test: Sequence[Mapping[str, Any]] | None = None,
+    test: Any = None,
     name: str = "own",
     batch_size: int = 32,
     **settings: Any,
@@ -198,9 +207,11 @@ def from_arrays(
     """A task from plain arrays and the loss of one example.
 
     Args:
-        clients: for each client a dict of arrays; the leading axis counts examples.
-        init: random key → initial weights, any tree of arrays.
-        loss: `loss(params, example)` of ONE example, a dict of array rows. Batching and masking are done here.
+        clients: for each client a dict of arrays, in a list or by client name; the leading axis counts examples.
+        init: random key → initial weights, any tree of arrays. Those that are not of floating point are not trained.
+        loss: `loss(params, example)` of ONE example, a dict of array rows. Batching and masking are done here. With a
+            third argument, `loss(params, example, key)`, it gets a random key of its own per example, e.g. for dropout;
+            in evaluation the key is None.
         metrics: `metrics(params, example)` → {name: number}, also of one example.
         higher_is_better: names of metrics to maximise. Names that start with accuracy, recall or precision are known.
         lower_is_better: names of metrics to minimise. `loss` is known.
@@ -222,16 +233,25 @@ def from_arrays(
     >>> len(task.train), task.client_weights().tolist()  # by examples
     (2, [2.0, 1.0])
     """
-    batch_loss, batch_metrics = _batched(loss, metrics)
+    train, held_out = as_client_data(clients), None if test is None else as_client_data(test)
+    check_columns(train, train.columns, "train")
+    if held_out is not None:
+        check_columns(held_out, held_out.columns, "test")
+    with float64(settings.get("float64", False)):
+        subset = trained_subset(init)
+        example_loss = _loss_of_example(with_key(loss, 2), subset.complete)
+        _check_example_loss(example_loss, subset.init, train)
+    batch_loss, batch_metrics = _batched(example_loss, takes_key(loss, 2), metrics, subset.complete)
     task = Task(
         name=name,
-        init=init,
+        init=subset.init,
         loss=batch_loss,
         metrics=batch_metrics,
         metric_kinds=declared_metrics(higher_is_better, lower_is_better, percent),
-        train=ClientData.from_clients(clients),
-        test=ClientData.from_clients(test) if test is not None else None,
+        train=train,
+        test=held_out,
         batch_size=batch_size,
+        model_weights=None if subset.others is None else subset.complete,
         **settings,
     )
     if metrics:
@@ -239,19 +259,48 @@ def from_arrays(
     return task
 
 
+ExampleLoss = Callable[[Params, Batch, Array | None], Array]  # (params, example, key) → its loss; key None: evaluation
+
+
+def _loss_of_example(loss: ExampleLoss, complete: Callable[[Params], PyTree]) -> ExampleLoss:
+    return lambda params, example, key: loss(complete(params), example, key)
+
+
+def _check_example_loss(loss: ExampleLoss, init: Callable[[Array], Params], data: ClientData) -> None:
+    """Refuses a loss that returns no single number, or fails in evaluation. Traces it only."""
+    key = jax.random.key(0)
+    params = jax.eval_shape(init, key)
+    example = jax.tree.map(lambda column: column[0], device_rows(data.columns, data.starts[:1]))
+    try:
+        shape = np.shape(jax.eval_shape(loss, params, example, key))
+    except Exception as error:  # the user's code may raise anything
+        columns = ", ".join(map(repr, example))
+        raise ValueError(f"the loss fails on one example with columns {columns}: {first_line(error)}") from error
+    if shape != ():
+        raise ValueError(f"the loss of one example has shape {shape}: return one number, e.g. its mean")
+    try:
+        jax.eval_shape(lambda params, example: loss(params, example, None), params, example)
+    except Exception as error:
+        raise ValueError(f"the loss fails when its key is None, as it is in evaluation: {first_line(error)}") from error
+
+
 def _batched(
-    loss: Callable[[Params, Batch], Array], metrics: Callable[[Params, Batch], Mapping[str, Array]] | None
+    loss: ExampleLoss,
+    keyed: bool,
+    metrics: Callable[[Params, Batch], Mapping[str, Array]] | None,
+    complete: Callable[[Params], PyTree],
 ) -> tuple[LossFunction, Callable[[Params, Batch], Sums]]:
     """The loss and metrics of a batch, from those of one example."""
 
     def example_metrics(params: Params, example: Batch) -> dict[str, Array]:
-        return {"loss": loss(params, example), **(metrics(params, example) if metrics else {})}
+        return {"loss": loss(params, example, None), **(metrics(complete(params), example) if metrics else {})}
 
     def examples_of(batch: Batch) -> dict[str, Any]:
         return {column: value for column, value in batch.items() if column not in ("mask", "key")}
 
     def batch_loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
-        per_example = jax.vmap(loss, (None, 0))(params, examples_of(batch))
+        keys = jax.random.split(batch["key"], len(batch["mask"])) if keyed else None
+        per_example = jax.vmap(loss, (None, 0, 0))(params, examples_of(batch), keys)
         mean, sums = masked_mean(per_example, batch["mask"])
         return mean, {"loss": sums}
 

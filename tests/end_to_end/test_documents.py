@@ -16,6 +16,7 @@ from tests.laws.test_bias import TABLE
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = ["own_task", "own_method", "pseudocode_twin"]
+PAGES = ["own_model"]
 SNIPPET = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
 
 
@@ -65,6 +66,14 @@ def test_examples_run_in_a_process_of_their_own(example):
 def test_own_tasks_correction_brings_it_nearer():
     distances = [float(number) for number in re.findall(r"least squares ([\d.]+)", printed_by_example("own_task"))]
     assert distances[1] < distances[0] / 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for the folders that it writes
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
+    assert blocks
+    printed_by("\n".join(blocks))
 
 
 @pytest.mark.parametrize(

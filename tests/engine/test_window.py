@@ -24,9 +24,10 @@ def task():
         words = jnp.sum(example["words"]["values"] * example["words"]["mask"])
         return jnp.sum((params - example["x"]) ** 2) * (1 + words)
 
-    plain = ft.tasks.from_arrays([{"x": x} for x in IMAGES], lambda key: jnp.zeros(2), loss, batch_size=2)
+    images = ft.ClientData.from_clients([{"x": x} for x in IMAGES])
     words = Ragged.from_rows([row for client in WORDS for row in client])
-    return replace(plain, train=replace(plain.train, columns={**plain.train.columns, "words": words}))
+    clients = replace(images, columns={**images.columns, "words": words})
+    return ft.tasks.from_arrays(clients, lambda key: jnp.zeros(2), loss, batch_size=2)
 
 
 def run(data_on_device):

@@ -60,7 +60,7 @@ def test_the_standard_deviation_is_at_least_one_over_the_root_of_the_size():
 
 def test_loss_and_accuracy_ignore_padding():
     fixed = Model(lambda key: {}, lambda params, images: jnp.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]]))
-    train = ft.tasks.from_arrays([{"image": IMAGES[:3], "label": np.zeros(3)}], fixed.init, lambda p, e: 0.0).train
+    train = ft.ClientData.from_clients([{"image": IMAGES[:3], "label": np.zeros(3)}])
     task = image_task(name="images", model=fixed, preprocess=lambda images: images, train=train)
     batch = {
         "image": IMAGES[:3],

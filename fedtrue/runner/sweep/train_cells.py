@@ -93,7 +93,7 @@ def _journal(task: Task, cell: Cell, out: Path, option: int | None, locks: ExitS
     locks.enter_context(RunLock(path))
     open_folder(Files(path, True, cell.config.settings(), cell.config.tensorboard), task)
     message = message_bytes(task, from_spec(cell.config.method))
-    own = (cell.config.tensorboard, task.metric_kinds, dict(cell.config.method))
+    own = (cell.config.tensorboard, task.metric_kinds, dict(cell.config.method), task.model_weights)
     journal = CellJournal(path, len(task.train), message, *own)
     journal.option = option
     return journal
