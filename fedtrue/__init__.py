@@ -4,6 +4,7 @@ from fedtrue import client, interface, methods, server, tasks, theory
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
+from fedtrue.engine.devices import use_all_cores
 from fedtrue.engine.simulation import Simulation
 from fedtrue.reports.write import report
 from fedtrue.runner.diagnose_run import diagnose
@@ -41,4 +42,5 @@ __all__ = [
     "tasks",
     "theory",
     "train",
+    "use_all_cores",
 ]
