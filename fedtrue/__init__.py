@@ -1,6 +1,7 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, methods, server, tasks, theory
+from fedtrue import callbacks, client, methods, server, tasks, theory
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -10,6 +11,7 @@ from fedtrue.runner.diagnose_run import diagnose
 from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
 from fedtrue.runner.load import load_run
+from fedtrue.runner.own_loop import rounds
 from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
 from fedtrue.spec import from_spec
@@ -17,6 +19,7 @@ from fedtrue.tasks.task import Task
 from fedtrue.version import __version__
 
 __all__ = [
+    "Availability",
     "ClientData",
     "Correction",
     "Method",
@@ -24,6 +27,7 @@ __all__ = [
     "Simulation",
     "Task",
     "__version__",
+    "callbacks",
     "client",
     "diagnose",
     "evaluate",
@@ -32,6 +36,7 @@ __all__ = [
     "load_run",
     "methods",
     "report",
+    "rounds",
     "server",
     "sweep",
     "tasks",

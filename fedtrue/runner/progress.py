@@ -1,0 +1,152 @@
+"""How far a run is: a live bar in a terminal, one line that is replaced in a notebook, some lines in a log file."""
+
+import html
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from fedtrue.runner.records import Line
+
+Progress = Callable[[int, int, Mapping[str, float]], None]  # (rounds done, rounds, latest metrics)
+FIRST_LINE_SECONDS = 10.0  # a shorter run writes no line into a log file
+LINES_PER_DOUBLING = 14  # about so many lines each time that the run gets twice as long
+
+
+def shown(progress: bool | Progress | None, total: int) -> AbstractContextManager[Progress | None]:
+    """What `progress` asks for: True is a display that fits where the program runs, a function is called itself."""
+    if progress is True:
+        return display_for(Console(stderr=True), total)
+    if not progress:
+        return nullcontext(None)
+    if not callable(progress):
+        raise ValueError(f"progress takes True or a function (rounds done, rounds, metrics), not {progress!r}")
+    return nullcontext(progress)
+
+
+def display_for(console: Console, total: int) -> "RoundsBar | NotebookLine | LogLines":
+    if console.is_jupyter:
+        return NotebookLine(total)
+    return RoundsBar(total) if console.is_terminal else LogLines(total)
+
+
+class RoundsBar:
+    """A progress bar with rounds per second, time left and the latest metrics; hidden if stderr is not a terminal."""
+
+    def __init__(self, total: int, name: str = "rounds"):
+        self.console = Console(stderr=True)
+        self._pace = Pace()
+        self.bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[latest]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.line = self.bar.add_task(name, total=total, speed="compiling", latest="")
+
+    def __enter__(self) -> "RoundsBar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
+        speed = f"{self._pace(done):.3g} rounds/s"
+        self.bar.update(self.line, completed=done, speed=speed, latest=metrics_text(latest))
+
+
+class LogLines:
+    """Lines for a log file: the first after ten seconds, then seldom enough that a long run does not fill the file."""
+
+    def __init__(
+        self,
+        total: int,
+        write: Callable[[str], Any] = lambda line: print(line, file=sys.stderr, flush=True),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._write, self._clock, self._pace = write, clock, Pace(clock)
+        self._start = clock()
+        self._next = self._start + FIRST_LINE_SECONDS
+
+    def __enter__(self) -> "LogLines":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        pass
+
+    def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
+        rate, now = self._pace(done), self._clock()
+        if now >= self._next:
+            self._write(progress_text(done, total, rate, latest))
+            self._next = now + max(FIRST_LINE_SECONDS, (now - self._start) / LINES_PER_DOUBLING)
+
+
+class NotebookLine:
+    """One line with a bar that is replaced after every dispatch; it needs nothing but IPython."""
+
+    def __init__(self, total: int):
+        self._pace, self._handle, self._total = Pace(), None, total
+
+    def __enter__(self) -> "NotebookLine":
+        self._show(0, "compiling")
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        pass
+
+    def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
+        self._show(done, progress_text(done, total, self._pace(done), latest))
+
+    def _show(self, done: int, text: str) -> None:
+        from IPython.display import display
+
+        bar = f'<progress value="{done}" max="{self._total}"></progress> {html.escape(text)}'
+        content = {"text/plain": text, "text/html": bar}
+        if self._handle is None:
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+class Pace:
+    """Rounds per second since the first dispatch, which compiles; since the start until then."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self._clock, self._since = clock, (clock(), 0)
+        self._compiled = False
+
+    def __call__(self, done: int) -> float:
+        (began, before), now = self._since, self._clock()
+        if not self._compiled:
+            self._compiled, self._since = True, (now, done)
+        return (done - before) / max(now - began, 1e-9)
+
+
+def progress_text(done: int, total: int, rate: float, latest: Mapping[str, float]) -> str:
+    """'round 40 of 200, 3.2 rounds/s, 0:00:50 left: loss 0.31  test.accuracy 0.62'."""
+    left = timedelta(seconds=round((total - done) / rate)) if rate > 0 else "unknown time"
+    return f"round {done} of {total}, {rate:.3g} rounds/s, {left} left: {metrics_text(latest)}"
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """'loss 4.4  accuracy 0.12'."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
+def latest_evaluation(lines: list[Line], before: Mapping[str, float]) -> Mapping[str, float]:
+    """{"test.accuracy": …} of the last of these lines that has an evaluation; else `before`."""
+    evaluated = next((line["evaluation"] for line in reversed(lines) if "evaluation" in line), None)
+    if evaluated is None:
+        return before
+    return {f"{split}.{name}": value for split, metrics in evaluated.items() for name, value in metrics.items()}
