@@ -94,6 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_diagnose_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
+    completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
+    completion.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell that you use")
+    completion.set_defaults(parser=parser)
     return parser
 
 

@@ -86,7 +86,7 @@ def warn_if_task_file_changed(path: Path, run_origin: Mapping[str, Any], task: s
     """Says if the Python file that defines a run's task is not as it was when the run was started."""
     if run_origin.get("task_file") not in (None, file_fingerprint(task)):
         warnings.warn(
-            f"{task_file(task)} has changed since {path} was started: what follows is by the new file", stacklevel=2
+            f"{task_file(task)} has changed since {path} was started: what follows is by the new file", stacklevel=3
         )
 
 

@@ -62,7 +62,8 @@ class RoundsBar:
         self.bar.stop()
 
     def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
-        speed = f"{self._pace(done):.3g} rounds/s"
+        rate = self._pace(done)
+        speed = "compiled" if rate is None else f"{rate:.3g} rounds/s"
         self.bar.update(self.line, completed=done, speed=speed, latest=metrics_text(latest))
 
 
@@ -120,23 +121,25 @@ class NotebookLine:
 
 
 class Pace:
-    """Rounds per second since the first dispatch, which compiles; since the start until then."""
+    """Rounds per second since the end of the first dispatch, which compiles; None until the second has ended."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
-        self._clock, self._since = clock, (clock(), 0)
-        self._compiled = False
+        self._clock = clock
+        self._first: tuple[float, int] | None = None  # when the first dispatch ended, and after which round
 
-    def __call__(self, done: int) -> float:
-        (began, before), now = self._since, self._clock()
-        if not self._compiled:
-            self._compiled, self._since = True, (now, done)
+    def __call__(self, done: int) -> float | None:
+        now = self._clock()
+        if self._first is None:
+            self._first = (now, done)
+            return None
+        began, before = self._first
         return (done - before) / max(now - began, 1e-9)
 
 
-def progress_text(done: int, total: int, rate: float, latest: Mapping[str, float]) -> str:
+def progress_text(done: int, total: int, rate: float | None, latest: Mapping[str, float]) -> str:
     """'round 40 of 200, 3.2 rounds/s, 0:00:50 left: loss 0.31  test.accuracy 0.62'."""
-    left = timedelta(seconds=round((total - done) / rate)) if rate > 0 else "unknown time"
-    return f"round {done} of {total}, {rate:.3g} rounds/s, {left} left: {metrics_text(latest)}"
+    pace = f", {rate:.3g} rounds/s, {timedelta(seconds=round((total - done) / rate))} left" if rate else ""
+    return f"round {done} of {total}{pace}: {metrics_text(latest)}"
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:

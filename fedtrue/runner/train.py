@@ -68,8 +68,8 @@ def train(
             those of the run, a ValueError is raised before anything is written.
         checkpoint_every: rounds, or seconds as "60s".
         tensorboard: write event files into `out` too.
-        callbacks: objects with some of `on_start`, `on_round`, `on_evaluation`, `on_end`, or functions, which are called
-            after every round; `ft.callbacks` has some. One that returns `ft.callbacks.STOP` ends the run.
+        callbacks: objects with some of `on_start`, `on_round`, `on_evaluation`, `on_end`, or functions, called after
+            every round; `ft.callbacks` has some. One that returns `ft.callbacks.STOP` ends the run.
         progress: True shows the progress in a terminal, a notebook or a log file; a function is called after every
             dispatch as `progress(rounds done, rounds, metrics)` with the metrics of the last cohort and evaluation.
 

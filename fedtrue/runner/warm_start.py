@@ -30,10 +30,9 @@ def starting_weights(start: Params | str | Path, task: Task) -> Params:
     names = [jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path, _ in paths]
     if unknown := [name for name in arrays if name not in names]:
         near = suggestion(unknown[0], names)
-        raise ValueError(
-            f"{where} has weights {unknown[0]!r}, which task {task.name!r} lacks{near}: start another task"
-        )
-    return structure.unflatten([_leaf(where, name, arrays, leaf) for name, (_, leaf) in zip(names, paths)])
+        raise ValueError(f"{where} has weights {unknown[0]!r}, which task {task.name!r} lacks{near}: give others")
+    leaves = [_leaf(where, name, arrays, leaf) for name, (_, leaf) in zip(names, paths)]
+    return jax.tree_util.tree_unflatten(structure, leaves)
 
 
 def _leaf(where: str, name: str, arrays: dict[str, np.ndarray], own: Any) -> np.ndarray:

@@ -41,10 +41,8 @@ class CSV:
             self.on_round(info)
 
     def on_round(self, info: Round) -> None:
-        scalars = info.scalars()
-        self._writer.writerow(
-            [*(getattr(info, name) for name in COLUMNS), *(scalars.get(m, "") for m in self._metrics)]
-        )
+        scalars, counts = info.scalars(), [getattr(info, name) for name in COLUMNS]
+        self._writer.writerow([*counts, *(scalars.get(name, "") for name in self._metrics)])
         self._file.flush()
 
     def close(self) -> None:
