@@ -156,5 +156,5 @@ def test_wrong_options_are_refused_with_the_cure(options, message):
 
 
 def test_a_deadline_that_nobody_meets_is_refused():
-    with pytest.raises(ValueError, match="no client replies before the deadline of 0.5 steps: give a longer one"):
+    with pytest.raises(ValueError, match=r"no client replies before the deadline of 0\.5 steps: give a longer one"):
         ft.train(TASK, SGD, rounds=1, availability=ft.Availability(deadline=0.5))

@@ -78,9 +78,8 @@ def test_a_callback_that_asks_to_stop_ends_the_run_after_the_dispatch_and_the_re
     reached = lambda info: answer if info.round == 6 else None
     result = runs.into(tmp_path / "run", callbacks=[reached])
     assert result.summary["status"] == "stopped"
-    assert result.summary["stopped"] == (
-        "enough" if answer == StopRun("enough") else "the callback <lambda> asked to stop"
-    )
+    asked = "the callback <lambda> asked to stop"
+    assert result.summary["stopped"] == ("enough" if answer == StopRun("enough") else asked)
     assert 6 <= len(result.history["loss"]) < ROUNDS
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"] == result.summary["stopped"]
     assert repr(result).startswith(f"Result(stopped after {len(result.history['loss'])} rounds")
@@ -233,9 +232,8 @@ def test_a_csv_file_has_one_row_per_round_also_after_a_stop_and_resume(tmp_path)
     assert [int(row["round"]) for row in rows] == list(range(1, 10))
     assert [float(row["train.loss"]) for row in rows] == [line["loss"] for line in lines]
     evaluated = {int(row["round"]): float(row["test.loss"]) for row in rows if row["test.loss"]}
-    assert evaluated == {
-        line["round"] + 1: line["evaluation"]["test"]["loss"] for line in lines if "evaluation" in line
-    }
+    recorded = {line["round"] + 1: line["evaluation"] for line in lines if "evaluation" in line}
+    assert evaluated == {number: evaluation["test"]["loss"] for number, evaluation in recorded.items()}
 
 
 def test_weights_and_biases_offline_keeps_every_round(tmp_path, monkeypatch):
