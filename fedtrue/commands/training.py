@@ -2,7 +2,7 @@
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fedtrue.runner.settings import (
     RunConfig,
     change,
     check_names,
+    dotted,
     parse_value,
     read_toml,
     run_settings,
@@ -33,7 +34,9 @@ from fedtrue.runner.settings import (
 )
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import flat
+from fedtrue.runner.toml import read
 from fedtrue.runner.train import Files, train_run
+from fedtrue.spec import part_options
 from fedtrue.tasks.own_file import short_name
 from fedtrue.tasks.task import Task
 
@@ -55,21 +58,34 @@ def resume(options: Namespace) -> Answer:
         return sweeping.run_sweep(out / SWEEP, out, options)
     if not folder.is_run_folder(out):
         raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} creates one")
-    config = read_toml(out / CONFIG)
-    if options.rounds is not None:
-        config = replace(config, rounds=_more_rounds(options.rounds, config, out))
-    summary = read_summary(out)
-    if summary and (summary["status"] == "diverged" or summary["rounds"] == config.rounds):
-        how = "diverged" if summary["status"] == "diverged" else "has ended already,"
-        further = "" if how == "diverged" else f", or go further with --rounds {2 * summary['rounds']}"
-        return Answer(summary, printer(f"{out} {how} after {summary['rounds']} rounds: nothing to do{further}"))
+    summary, recorded = read_summary(out), read(out / CONFIG, "a run folder")
+    rounds = _rounds_asked(options.rounds, recorded, out)
+    if summary and (summary["status"] == "diverged" or summary["rounds"] >= rounds):
+        return Answer(summary, printer(_nothing_to_do(out, summary, recorded)))
+    config = replace(read_toml(out / CONFIG), rounds=rounds)
+    say = stderr_printer(options.json)
+    for name, length in dotted(part_options(config.method)).items():
+        if rounds > recorded["rounds"] and name.endswith("learning_rate.length"):
+            say(f"{name} stays {length} rounds: a run that is asked for {rounds} at once may be given another")
     return _train(config, out, options.json, resume=True)
 
 
-def _more_rounds(rounds: int, config: RunConfig, out: Path) -> int:
-    if rounds < (config.rounds or 0):
-        raise ValueError(f"--rounds {rounds} is less than the {config.rounds} rounds of {out}: give at least as many")
-    return check_int("--rounds", rounds, low=1)
+def _rounds_asked(asked: int | None, recorded: Mapping[str, Any], out: Path) -> int:
+    """Up to which round: as asked, which must not be less than before, else as the run was started."""
+    before = check_int(f"{out / CONFIG}: rounds", recorded.get("rounds"), low=1)
+    if asked is None:
+        return before
+    if asked < before:
+        raise ValueError(f"--rounds {asked} is less than the {before} rounds of {out}: give at least as many")
+    return asked
+
+
+def _nothing_to_do(out: Path, summary: Mapping[str, Any], recorded: Mapping[str, Any]) -> str:
+    after = f"after {summary['rounds']} rounds: nothing to do"
+    if summary["status"] == "diverged":
+        return f"{out} diverged {after}"
+    further = "" if recorded.get("from_python") else f", or go further with --rounds {2 * summary['rounds']}"
+    return f"{out} has ended already, {after}{further}"
 
 
 def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:

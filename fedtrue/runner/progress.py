@@ -8,10 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-
 from fedtrue.runner.records import Line
 
 Progress = Callable[[int, int, Mapping[str, float]], None]  # (rounds done, rounds, latest metrics)
@@ -22,6 +18,8 @@ LINES_PER_DOUBLING = 14  # about so many lines each time that the run gets twice
 def shown(progress: bool | Progress | None, total: int) -> AbstractContextManager[Progress | None]:
     """What `progress` asks for: True is a display that fits where the program runs, a function is called itself."""
     if progress is True:
+        from rich.console import Console
+
         return display_for(Console(stderr=True), total)
     if not progress:
         return nullcontext(None)
@@ -30,7 +28,8 @@ def shown(progress: bool | Progress | None, total: int) -> AbstractContextManage
     return nullcontext(progress)
 
 
-def display_for(console: Console, total: int) -> "RoundsBar | NotebookLine | LogLines":
+def display_for(console: Any, total: int) -> "RoundsBar | NotebookLine | LogLines":
+    """A display for a rich console."""
     if console.is_jupyter:
         return NotebookLine(total)
     return RoundsBar(total) if console.is_terminal else LogLines(total)
@@ -40,9 +39,12 @@ class RoundsBar:
     """A progress bar with rounds per second, time left and the latest metrics; hidden if stderr is not a terminal."""
 
     def __init__(self, total: int, name: str = "rounds"):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         self.console = Console(stderr=True)
         self._pace = Pace()
-        self.bar = Bar(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),

@@ -67,15 +67,13 @@ def run_rounds(
             cells = zip(journals, simulation.each_cell(info), evaluations)
             lines = [journal.record(cell, seconds / len(journals), evaluation) for journal, cell, evaluation in cells]
             _warn_about_skipped_rounds(lines)
-            after(done)
             training = {i: journal for i, journal in enumerate(journals) if i not in results}
             try:
-                for i, journal in training.items():
-                    journal.stopped = calls[i].rounds(lines[i], schedule.rounds)
+                after(done)
+                stopped = _call_back(calls, training, lines, done, schedule.rounds)
             except Exception:
                 _save(simulation, state, training)
                 raise
-            stopped = [i for i, journal in training.items() if journal.stopped is not None]
             if schedule.checkpoint_due(done) or stop.signal or stopped:
                 _save(simulation, state, training)
             results |= _ended(simulation, state, journals, calls, stopped)
@@ -84,6 +82,16 @@ def run_rounds(
         finished = [i for i in range(len(journals)) if i not in results]
         results |= _ended(simulation, state, journals, calls, finished)
     return [results[i] for i in range(len(journals))]
+
+
+def _call_back(
+    calls: Sequence[Calls], training: Mapping[int, Journal], lines: Sequence[Sequence[Line]], done: int, rounds: int
+) -> list[int]:
+    """Shows the rounds of a dispatch to the callbacks; the cells that must stop, which none is after the last round."""
+    reasons = {i: calls[i].rounds(lines[i], rounds) for i in training}
+    for i, journal in training.items():
+        journal.stopped = reasons[i] if done < rounds else None
+    return [i for i, journal in training.items() if journal.stopped is not None]
 
 
 def _save(simulation: Simulation, state: SimulationState, training: Mapping[int, Journal]) -> None:

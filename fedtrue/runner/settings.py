@@ -142,6 +142,14 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
 }
 
 
+def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"client": {"name": "sgd"}} → {"client.name": "sgd"}; None is left out."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def availability_settings(availability: Availability | None) -> dict[str, Any]:
     """The settings of a run with this availability; what has its default value is left out."""
     usual = Availability()

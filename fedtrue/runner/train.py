@@ -92,16 +92,16 @@ def train(
     host_settings = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
     more = {"start": start_setting(start), **availability_settings(availability)}
     settings = python_settings(task, method, {"rounds": rounds, **arguments, **more, **host_settings})
-    folder = Path(out) if out is not None else None
-    if folder and tensorboard:
-        callbacks = [*callbacks, TensorBoard(folder / "tensorboard")]
+    path = Path(out) if out is not None else None
+    if path and tensorboard:
+        callbacks = [*callbacks, TensorBoard(path / "tensorboard")]
     with shown(progress, rounds) as display:
         return train_run(
             task,
             method,
             {**arguments, "availability": availability},
             HostSchedule(rounds, evaluate_every, checkpoint_every),
-            Files(folder, resume, settings),
+            Files(path, resume, settings),
             start=start,
             callbacks=callbacks,
             progress=display,

@@ -85,6 +85,12 @@ def test_a_callback_that_asks_to_stop_ends_the_run_after_the_dispatch_and_the_re
     assert repr(result).startswith(f"Result(stopped after {len(result.history['loss'])} rounds")
 
 
+def test_a_request_to_stop_after_the_last_round_changes_nothing(runs, tmp_path):
+    runs.into(tmp_path / "whole")
+    assert runs.into(tmp_path / "asked", callbacks=[Seen(stop_at=ROUNDS)]).summary["status"] == "finished"
+    assert left_by(tmp_path / "asked") == left_by(tmp_path / "whole")
+
+
 def test_a_callback_may_ask_for_dispatches_of_one_round(runs, tmp_path):
     def reached(info):
         return info.round == 7

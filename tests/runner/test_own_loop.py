@@ -176,3 +176,9 @@ def test_a_task_that_holds_out_clients_or_knows_its_minimiser_is_refused():
         ft.tasks.hold_out_clients(ft.tasks.hold_out_clients(TASK, 0.3), 0.3)
     with float64(), pytest.raises(ValueError, match="knows the minimiser of all its clients"):
         ft.tasks.hold_out_clients(ft.tasks.quadratic(), 0.5)
+
+
+def test_a_run_that_goes_further_says_that_a_schedule_keeps_its_length(tmp_path, capsys):
+    (tmp_path / "config.toml").write_text('task = "quadratic"\nrounds = 5\n[client.learning_rate]\nlength = 5\n')
+    assert main(["resume", str(tmp_path), "--rounds", "9"]) == 2  # this schedule has no name
+    assert "client.learning_rate.length stays 5 rounds" in capsys.readouterr().err

@@ -1,11 +1,11 @@
 """Logs a run to MLflow."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from fedtrue.runner.callbacks.interface import Round, Start
 from fedtrue.runner.callbacks.scalars import logged_scalars, missing_package
+from fedtrue.runner.settings import dotted
 
 MAX_PARAM_LENGTH = 500  # characters; older servers refuse longer values
 
@@ -42,7 +42,7 @@ class MLflow:
             experiment = found.experiment_id if found else self._client.create_experiment(self.experiment)
             name = self.run_name or (start.folder.name if start.folder else None)
             self.run_id = self._client.create_run(experiment, run_name=name).info.run_id
-            for key, value in _flat(start.settings).items():
+            for key, value in dotted(start.settings).items():
                 self._client.log_param(self.run_id, key, str(value)[:MAX_PARAM_LENGTH])
 
     def on_round(self, info: Round) -> None:
@@ -63,17 +63,6 @@ class MLflow:
         if self._client is not None:
             self._client.set_terminated(self.run_id, status)
             self._client = None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"client": {"name": "sgd"}} → {"client.name": "sgd"}."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[prefix + key] = value
-    return flat
 
 
 def _import_mlflow() -> Any:
