@@ -17,7 +17,7 @@ from fedtrue.types import Params
 
 def evaluate(
     task: Task,
-    model: Params | SimulationState | Result,
+    params: Params | SimulationState | Result,
     data: Mapping[str, ClientData] | None = None,
     limit: int | None = None,
 ) -> dict[str, Evaluation]:
@@ -25,7 +25,7 @@ def evaluate(
 
     Args:
         task: defines the metrics and the held-out data.
-        model: the weights, or what has them as `.params`: a state of `ft.rounds`, a result, `ft.load_run(DIR)`.
+        params: the weights, or what has them as `.params`: a state of `ft.rounds`, a result, `ft.load_run(DIR)`.
         data: name → data; without it, the task's validation and test data, and its clients that never train.
         limit: how many examples of each split to evaluate; without it, the task's limit.
 
@@ -42,7 +42,7 @@ def evaluate(
     if not splits:
         raise ValueError(f"task {task.name!r} has no held-out data: give some, e.g. data={{'train': task.train}}")
     with float64(task.float64):
-        evaluator, weights = _evaluator(task), jax.tree.map(jnp.asarray, getattr(model, "params", model))
+        evaluator, weights = _evaluator(task), jax.tree.map(jnp.asarray, getattr(params, "params", params))
         examples = limit if limit is not None else task.evaluation_limit
         return {name: evaluator(weights, split, examples) for name, split in splits.items()}
 

@@ -3,6 +3,7 @@
 config.toml         every setting, and how the run was started     summary.json        once it has ended
 metrics.jsonl       one line per round                             model.safetensors   its final weights
 checkpoints/        the last two                                   tensorboard/        with --tensorboard
+metrics.csv         with --csv
 """
 
 import errno

@@ -11,12 +11,12 @@ from fedtrue.data.fingerprint import fingerprint
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import default_precision, float64
-from fedtrue.runner import checkpoint, folder
+from fedtrue.runner import folder
 from fedtrue.runner.callbacks.calls import Calls
 from fedtrue.runner.callbacks.interface import Callback, train_metrics
 from fedtrue.runner.callbacks.tensorboard import TensorBoard
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
-from fedtrue.runner.journal import Journal, Result
+from fedtrue.runner.journal import Journal, Result, newest_checkpoints
 from fedtrue.runner.progress import Progress, latest_evaluation, shown
 from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.settings import RunConfig, availability_settings
@@ -135,10 +135,11 @@ def train_run(
     with float64(task.float64):
         simulation = Simulation(task, method, **arguments)
         with folder.RunLock(path) if path else nullcontext():
-            weights = None if start is None or has_checkpoint(files) else starting_weights(start, task)
+            journal = Journal(path, len(task.train), message_bytes(task, method), task.metric_kinds, method.spec)
+            fresh = start is not None and not newest_checkpoints([journal], lambda line: None)
+            weights = starting_weights(start, task) if fresh else None
             open_folder(files, task, weights)
             say(f"lanes: {simulation.lanes}")
-            journal = Journal(path, len(task.train), message_bytes(task, method), task.metric_kinds, method.spec)
             evaluation: Mapping[str, float] = {}
 
             def after(done: int) -> None:
@@ -150,11 +151,6 @@ def train_run(
             return run_rounds(
                 simulation, [journal], schedule, stop or Stop(), after, say, calls=[calls], start=weights
             )[0]
-
-
-def has_checkpoint(files: Files) -> bool:
-    """Whether the run goes on from a checkpoint, so that the weights it started from are not needed."""
-    return bool(files.path and files.resume and checkpoint.rounds_saved(files.path / "checkpoints"))
 
 
 def open_folder(files: Files, task: Task, weights: Params | None = None) -> None:

@@ -101,6 +101,11 @@ def test_the_start_is_recorded_and_another_one_is_refused_on_resume(trained, tmp
     assert config["start"] == str(folder) and "from_python" not in config
     with pytest.raises(ValueError, match=r"start was .*, is not set"):
         ft.train(TASK, METHOD, **arguments, resume=True)
+    before = left_by(tmp_path / "run")
+    for file in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(b"damaged")
+    ft.train(TASK, METHOD, **arguments, start=folder, resume=True)  # from the start, that is from the given weights
+    assert left_by(tmp_path / "run") == before
     ft.train(TASK, METHOD, **{**arguments, "out": tmp_path / "given"}, start=result.params)
     assert tomllib.loads((tmp_path / "given" / "config.toml").read_text())["from_python"]
 
