@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 import fedtrue as ft
-from fedtrue.commands.answer import RoundsBar, printer, table
+from fedtrue.commands.answer import printer, table
 from fedtrue.reports.curves import draw_curves
+from fedtrue.runner.progress import RoundsBar
 
 SEQUENCES = 16  # per role, so that the demo takes only a minute or two
 EVALUATED = 1024  # test sequences

@@ -1,6 +1,7 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, interface, methods, server, tasks, theory
+from fedtrue import callbacks, client, interface, methods, server, tasks, theory
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -11,6 +12,7 @@ from fedtrue.runner.diagnose_run import diagnose
 from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
 from fedtrue.runner.load import load_run
+from fedtrue.runner.own_loop import rounds
 from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
 from fedtrue.runner.weights import load_weights, save_weights
@@ -19,6 +21,7 @@ from fedtrue.tasks.task import Task
 from fedtrue.version import __version__
 
 __all__ = [
+    "Availability",
     "ClientData",
     "Correction",
     "Method",
@@ -26,6 +29,7 @@ __all__ = [
     "Simulation",
     "Task",
     "__version__",
+    "callbacks",
     "client",
     "diagnose",
     "evaluate",
@@ -36,6 +40,7 @@ __all__ = [
     "load_weights",
     "methods",
     "report",
+    "rounds",
     "save_weights",
     "server",
     "sweep",

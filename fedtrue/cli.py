@@ -106,6 +106,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_diagnose_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
+    completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
+    completion.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell that you use")
+    completion.set_defaults(parser=parser)
     return parser
 
 
@@ -125,7 +128,11 @@ def _import_later(function: str) -> Callable[..., Any]:
 
 def _add_training_commands(commands: Any) -> None:
     run = _command(commands, "run", "train a task", "training.run")
-    run.add_argument("task", metavar="TASK|FILE", help="a task (see `fedtrue tasks`) or the TOML file of a run")
+    run.add_argument(
+        "task",
+        metavar="TASK|FILE",
+        help="a task (see `fedtrue tasks`), the TOML file of a run, or your own task as FILE.py:NAME",
+    )
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="new folder for settings, records, checkpoints, weights (default: none)"
     )
@@ -133,6 +140,9 @@ def _add_training_commands(commands: Any) -> None:
 
     resume = _command(commands, "resume", "continue a run or a sweep that was interrupted", "training.resume")
     resume.add_argument("run", type=Path, metavar="RUN", help="the folder of a run or of a sweep")
+    resume.add_argument(
+        "--rounds", type=int, metavar="INT", help="go further than the run was asked to (default: to its last round)"
+    )
     sweep = _command(commands, "sweep", "train many runs, several at a time in one program", "sweeping.sweep")
     sweep.add_argument(
         "file", type=Path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"

@@ -52,6 +52,10 @@ class Federation:
         """The same clients, their rows elsewhere."""
         return replace(self, columns=columns, starts=starts)
 
+    def with_steps(self, steps: np.ndarray) -> "Federation":
+        """The same clients, with other numbers of local steps, none of them larger."""
+        return replace(self, steps=jnp.asarray(steps, jnp.int32))
+
 
 class Batches(NamedTuple):
     """One client's batches in a round: `batch(federation, batches, step)`."""

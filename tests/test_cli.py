@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -154,3 +156,26 @@ def test_names_and_flags_are_not_split_over_lines_in_listings(command, names, wi
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
     assert all(name in text for name in names)
+
+
+@cache
+def completion_script():
+    return fedtrue("completion", "bash").stdout
+
+
+def completed(words):
+    """What bash offers for the last of these words, by the script that `fedtrue completion bash` prints."""
+    pytest.importorskip("shtab", reason="needs the extra `completion`")
+    script = completion_script()
+    call = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _shtab_fedtrue; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_commands_tasks_methods_parts_and_flags():
+    assert completed(["fedtrue", "resu"]) == ["resume"]
+    assert completed(["fedtrue", "run", "shak"]) == ["shakespeare"]
+    assert completed(["fedtrue", "run", "shakespeare", "--method", "scaf"]) == ["scaffold"]
+    assert completed(["fedtrue", "run", "shakespeare", "--client", "ada"]) == ["adagrad", "adam", "adabelief"]
+    assert completed(["fedtrue", "run", "shakespeare", "--early"]) == ["--early-stop"]

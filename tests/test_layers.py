@@ -27,6 +27,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("engine",),
     ("diagnosis",),
     ("runner",),
+    ("callbacks",),  # public names of `runner`
     ("reports",),
     ("fedtrue",),  # the package's __init__.py
     ("commands", "cli", "__main__"),

@@ -1,13 +1,11 @@
-"""The result of a command, and the tables and progress bars that show it."""
+"""The result of a command, and the tables that show it."""
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 PIPE_WIDTH = 160  # characters per line if the output is not a terminal
@@ -85,38 +83,3 @@ def printer(*parts: Any) -> Callable[[], None]:
         Console(soft_wrap=True, width=output_width()).print(*parts, sep="\n")
 
     return show
-
-
-class RoundsBar:
-    """A progress bar with rounds per second and time left; hidden if stderr is not a terminal."""
-
-    def __init__(self, total: int, name: str = "rounds"):
-        self.console = Console(stderr=True)
-        self.start_time, self.total = time.perf_counter(), total
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[latest]}"),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self.line = self.bar.add_task(name, total=total, speed="compiling", latest="")
-
-    def __enter__(self) -> "RoundsBar":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.bar.stop()
-
-    def __call__(self, done: int, total: int, latest: Mapping[str, float]) -> None:
-        speed = f"{done / (time.perf_counter() - self.start_time):.3g} rounds/s"
-        self.bar.update(self.line, completed=done, speed=speed, latest=metrics_text(latest))
-
-
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """'loss 4.4  accuracy 0.12'."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())

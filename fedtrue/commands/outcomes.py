@@ -69,9 +69,14 @@ def rank_cells(summaries: Mapping[str, Summary], measure: Measure) -> list[str]:
 
 
 def _ranking_value(summary: Summary, measure: Measure) -> float | None:
-    """`mean_last` of a finished run; None for others, because the value of a diverged run says nothing."""
+    """`mean_last` of a run that has ended; None for others, because the value of a diverged run says nothing."""
     mean = statistic_of(summary, "mean_last", measure)
-    if summary["status"] != "finished" or mean is None or mean["value"] is None or not math.isfinite(mean["value"]):
+    if (
+        summary["status"] not in ("finished", "stopped")
+        or mean is None
+        or mean["value"] is None
+        or not math.isfinite(mean["value"])
+    ):
         return None
     return float(mean["value"])
 

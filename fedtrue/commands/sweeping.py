@@ -12,15 +12,16 @@ from rich.live import Live
 from rich.table import Table
 
 from fedtrue.algorithm.checks import check_int
-from fedtrue.commands.answer import Answer, metrics_text, printer
+from fedtrue.commands.answer import Answer, printer
 from fedtrue.commands.outcomes import Summary, cells_table, measures_of, rank_cells
 from fedtrue.commands.training import stderr_printer
+from fedtrue.runner.callbacks.interface import train_metrics
+from fedtrue.runner.progress import metrics_text
 from fedtrue.runner.records import CONFIG, Line, read_summary
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import flat, read_outcome
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.run import prepare, run_groups
-from fedtrue.runner.train import train_metrics
 
 MAX_LIVE_ROWS = 40  # a longer table would not fit on the screen
 UNFINISHED: Summary = {"status": "unfinished", "rounds": 0}

@@ -2,7 +2,8 @@
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 from rich.console import Console
 
 from fedtrue.algorithm.checks import check_int
-from fedtrue.commands.answer import Answer, RoundsBar, printer, table
+from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.commands.outcomes import metrics_table
 from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
+from fedtrue.runner.callbacks.from_settings import callbacks_of
 from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Result
+from fedtrue.runner.progress import shown
 from fedtrue.runner.records import CONFIG, SWEEP, read_summary
 from fedtrue.runner.resolve import resolved
 from fedtrue.runner.settings import (
@@ -23,6 +26,7 @@ from fedtrue.runner.settings import (
     RunConfig,
     change,
     check_names,
+    dotted,
     parse_value,
     read_toml,
     run_settings,
@@ -30,7 +34,10 @@ from fedtrue.runner.settings import (
 )
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import flat
+from fedtrue.runner.toml import read
 from fedtrue.runner.train import Files, train_run
+from fedtrue.spec import part_options
+from fedtrue.tasks.own_file import short_name
 from fedtrue.tasks.task import Task
 
 
@@ -46,12 +53,39 @@ def resume(options: Namespace) -> Answer:
     if (out / SWEEP).exists():
         from fedtrue.commands import sweeping
 
+        if options.rounds is not None:
+            raise ValueError(f"--rounds goes further with one run: give one of the folders in {out}")
         return sweeping.run_sweep(out / SWEEP, out, options)
     if not folder.is_run_folder(out):
         raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} creates one")
-    if summary := read_summary(out):
-        return Answer(summary, printer(f"{out} has ended already, after {summary['rounds']} rounds: nothing to do"))
-    return _train(read_toml(out / CONFIG), out, options.json, resume=True)
+    summary, recorded = read_summary(out), read(out / CONFIG, "a run folder")
+    rounds = _rounds_asked(options.rounds, recorded, out)
+    if summary and (summary["status"] == "diverged" or summary["rounds"] >= rounds):
+        return Answer(summary, printer(_nothing_to_do(out, summary, recorded)))
+    config = replace(read_toml(out / CONFIG), rounds=rounds)
+    say = stderr_printer(options.json)
+    for name, length in dotted(part_options(config.method)).items():
+        if rounds > recorded["rounds"] and name.endswith("learning_rate.length"):
+            say(f"{name} stays {length} rounds: a run that is asked for {rounds} at once may be given another")
+    return _train(config, out, options.json, resume=True)
+
+
+def _rounds_asked(asked: int | None, recorded: Mapping[str, Any], out: Path) -> int:
+    """Up to which round: as asked, which must not be less than before, else as the run was started."""
+    before = check_int(f"{out / CONFIG}: rounds", recorded.get("rounds"), low=1)
+    if asked is None:
+        return before
+    if asked < before:
+        raise ValueError(f"--rounds {asked} is less than the {before} rounds of {out}: give at least as many")
+    return asked
+
+
+def _nothing_to_do(out: Path, summary: Mapping[str, Any], recorded: Mapping[str, Any]) -> str:
+    after = f"after {summary['rounds']} rounds: nothing to do"
+    if summary["status"] == "diverged":
+        return f"{out} diverged {after}"
+    further = "" if recorded.get("from_python") else f", or go further with --rounds {2 * summary['rounds']}"
+    return f"{out} has ended already, {after}{further}"
 
 
 def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = False) -> Answer:
@@ -67,23 +101,27 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     if task.source:
         say(f"data: {task.source}")
     start_time = time.perf_counter()
-    with RoundsBar(rounds) as bar, Stop() as stop:
+    with shown(not quiet, rounds) as progress, Stop() as stop:
         result = train_run(
             task,
             method,
             simulation_arguments(config, task),
             HostSchedule(rounds, config.evaluate_every, config.checkpoint_every),
-            Files(out, resume, config.settings(), config.tensorboard) if out else None,
+            Files(out, resume, config.settings()),
+            start=config.start,
+            callbacks=callbacks_of(config, out),
             stop=stop,
-            progress=bar,
+            progress=progress,
             say=say if task.source or out else stderr_printer(True),  # a toy problem needs no messages about memory
         )
     facts = run_facts(task, result)
     facts["seconds"] = time.perf_counter() - start_time
+    if "stopped" in result.summary:
+        facts["stopped"] = result.summary["stopped"]
     if out:
         facts["out"] = str(out)
     rows = [[name, value] for name, value in facts.items() if not isinstance(value, list)]
-    title = f"{config.task}: {config.name()}, {rounds} rounds"
+    title = f"{short_name(config.task)}: {config.name()}, {result.summary['rounds']} rounds"
     show = printer(metrics_table(title, result.summary), table("", ["", "value"], rows))
     return Answer({**facts, **flat(result.summary)}, show)
 

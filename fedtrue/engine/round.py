@@ -9,6 +9,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums, weigh
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.interface import Broadcast, Client, ClientWork, Context, Loss, Phase, ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import Draw, Sampling, Scores
@@ -21,6 +22,7 @@ from fedtrue.tasks.task import Task
 
 SAMPLING = 2**32 - 1  # the round's key is folded with this for sampling; clients are numbered from 0
 CONTEXT = 2**32 - 2  # and with this for what phases draw
+REPLIES = 2**32 - 3  # and with this for the clients that do not reply
 
 
 class Setting(NamedTuple):
@@ -32,6 +34,7 @@ class Setting(NamedTuple):
     lanes: int
     mesh: Mesh | None
     seed: Any
+    availability: Availability | None = None
     step_dispatch: StepDispatch | None = None  # None: the steps of a round are one program
 
 
@@ -53,6 +56,7 @@ class RoundInfo(NamedTuple):
     dropped: Any
     pseudo_gradient_norm: Any
     idle_steps: Any
+    missing: Any = None  # per phase, clients that did not reply; None if everybody does
 
 
 class Cohort(NamedTuple):
@@ -104,14 +108,16 @@ def one_round(
 ) -> tuple[State, RoundInfo]:
     """Each phase in turn. `memory_rows[client]`: where a client's memory is, None: in the row of its number."""
     method, (server, memory) = setting.method, state
-    draws, plans, scores = list[Draw](), list[Plan](), None
+    draws, invited, plans, scores = list[Draw](), list[Draw](), list[Plan](), None
     for number, phase in enumerate(method.phases):
         sampling = phase.sampling if number else method.sampling
         if sampling is not None:
             places = phase.cohort or setting.cohort
             draw = draw_cohort(sampling, federation, places, setting.seed, round_index, number, scores)
-            plan = pack(federation.steps[draw.clients], setting.lanes, draw.active)
             draws.append(draw)
+            draw = _replying(setting, federation, round_index, draw)
+            plan = pack(federation.steps[draw.clients], setting.lanes, draw.active)
+        invited.append(draws[-1])
         plans.append(plan)
         rows = draw.clients if memory_rows is None else memory_rows[draw.clients]
         context = _context(setting, federation, draw, round_index, number)
@@ -120,7 +126,20 @@ def one_round(
         server, pseudo_gradient = aggregation.receive(phase, server, trained.sums, context)
         scores = Scores(draw.clients, trained.rows["score"])
         memory = _with_rows(memory, number, draw, rows, trained.rows["memory"])
-    return State(server, memory), _info(draws, plans, trained.sums, pseudo_gradient)
+    info = _info(draws, plans, trained.sums, pseudo_gradient)
+    if setting.availability is not None:
+        participants = jnp.stack([jnp.sum(draw.active) for draw in invited])
+        info = info._replace(participants=participants, missing=participants - info.participants)
+    return State(server, memory), info
+
+
+def _replying(setting: Setting, federation: Federation, round_index: Any, draw: Draw) -> Draw:
+    """The cohort without the clients that do not reply in this round."""
+    if setting.availability is None:
+        return draw
+    key = jax.random.fold_in(round_key(setting.seed, round_index), REPLIES)
+    in_time = federation.steps[draw.clients] > 0
+    return draw._replace(active=draw.active & in_time & setting.availability.replies(key, draw.clients))
 
 
 def many_rounds(

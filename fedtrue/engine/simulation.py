@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
@@ -47,6 +48,11 @@ class SimulationState(NamedTuple):
     memory: Any  # what clients keep between rounds, on the devices or, if it is large, on the host
     round: int  # rounds done
 
+    @property
+    def params(self) -> Params:
+        """The server's weights."""
+        return self.server.params
+
 
 class Simulation:
     """Rounds on demand: `state = simulation.start()`, then `state, info = simulation.round(state)`, again and again.
@@ -78,12 +84,13 @@ class Simulation:
         local_steps: int | Sequence[int] | None = None,
         rate_multipliers: Sequence[float] | None = None,
         lanes: int | None = None,
+        availability: Availability | None = None,
         dispatch: str | None = None,
         data_on_device: bool | None = None,
         memory_on_device: bool | None = None,
     ):
         check_int("seed", seed, high=2**32 - 1)
-        self.task, self.seed, self.grid = task, seed, grid
+        self.task, self.seed, self.grid, self.availability = task, seed, grid, availability
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
         first = self._first_method()
         self.plan = plan_simulation(
@@ -96,7 +103,10 @@ class Simulation:
             data_on_device=data_on_device,
             memory_on_device=memory_on_device,
         )
-        self._place(federation_of(task, first, local_steps, rate_multipliers, columns={}))
+        federation = federation_of(task, first, local_steps, rate_multipliers, columns={})
+        if availability is not None:
+            federation = federation.with_steps(availability.steps(task.steps_of_clients(local_steps), seed))
+        self._place(federation)
         self._compile()
         self.dispatch = dispatch or self._default_dispatch()
         look_up("dispatch", DISPATCHES, self.dispatch)
@@ -276,7 +286,8 @@ class Simulation:
         self, cell: Any, federation: Federation, memory_rows: Any, step_dispatch: StepDispatch | None = None
     ) -> Callable[[Any, State], tuple[State, RoundInfo]]:
         plan, seed = self.plan, jnp.uint32(self.seed)
-        setting = Setting(self.task, self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed, step_dispatch)
+        parts = self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed
+        setting = Setting(self.task, *parts, availability=self.availability, step_dispatch=step_dispatch)
         return lambda round_index, state: one_round(setting, federation, memory_rows, round_index, state)
 
     def _empty_infos_of_cell(self, cell: Any, federation: Federation, memory_rows: Any, state: State) -> RoundInfo:

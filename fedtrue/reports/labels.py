@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtrue.runner.records import Run
+from fedtrue.runner.settings import LOGGERS
+from fedtrue.tasks.own_file import short_name
 
-NOT_SETTINGS = ("label", "reference", "checkpoint_every", "tensorboard")  # they do not change what a run computes
+NOT_SETTINGS = ("label", "reference", "checkpoint_every", *LOGGERS)  # they do not change what a run computes
 RATES = {"client_rate": "client.learning_rate", "server_rate": "server.learning_rate"}
 PARTS = ("client", "server")
 TITLES = {
@@ -49,11 +51,11 @@ class Group:
 
     @property
     def status(self) -> str:
-        """'finished', 'diverged' or 'running'; if the seeds differ, how many diverged and how many are running."""
+        """'finished', 'stopped', 'diverged' or 'running'; if the seeds differ, how many of them have each."""
         statuses = [run_status(run) for run in self.runs]
         if len(set(statuses)) == 1:
             return statuses[0]
-        mixed = [status for status in ("diverged", "running") if status in statuses]
+        mixed = [status for status in ("diverged", "stopped", "running") if status in statuses]
         return ", ".join(f"{statuses.count(status)} of {len(statuses)} {status}" for status in mixed)
 
 
@@ -73,7 +75,7 @@ def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any
         if isinstance(value, Mapping):
             flat.update(flatten_config(value, f"{prefix}{key}."))
         elif prefix or key not in NOT_SETTINGS:
-            flat[prefix + RATES.get(key, key)] = value
+            flat[prefix + RATES.get(key, key)] = value if prefix or key != "task" else short_name(str(value))
     return flat
 
 
@@ -123,7 +125,7 @@ def _group_name(runs: Sequence[Run], description: str) -> str:
     is_generated = all(run.from_sweep and not run.config.get("label") for run in runs)
     if len(shared_names) == 1 and not (is_generated and description):
         return shared_names.pop()
-    return description or str(runs[0].config.get("task", runs[0].name))
+    return description or short_name(str(runs[0].config.get("task", runs[0].name)))
 
 
 def describe_settings(settings: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -16,8 +16,8 @@ from fedtrue.runner.summary import LastMean, declared_metrics
 from fedtrue.tasks.metric import Metric, recorded_metric
 
 ROUND_MEASURES = ("pseudo_gradient_norm", "dropped", "idle_steps")  # recorded per round, without a split
-SPLITS = ("test", "validation", "train")  # runs are compared by the first one that they have
-HELD_OUT = ("test.", "validation.")  # evaluated in some rounds only; everything else is recorded in every round
+SPLITS = ("test", "validation", "unseen", "train")  # runs are compared by the first one that they have
+HELD_OUT = ("test.", "validation.", "unseen.")  # evaluated in some rounds only; all others in every round
 MAX_CURVES_AT_FIRST = 12  # more cannot be told apart in one figure; the page draws others on request
 
 

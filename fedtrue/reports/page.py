@@ -20,6 +20,7 @@ from fedtrue.reports.page_data import page_data
 from fedtrue.reports.tables import Column, build_table, default_columns, reference_applies
 from fedtrue.reports.targets import total_over_rounds
 from fedtrue.runner.records import Run
+from fedtrue.tasks.own_file import short_name
 from fedtrue.version import __version__
 
 WEB = Path(__file__).parent / "web"
@@ -83,7 +84,7 @@ def render_page(variables: Mapping[str, Any]) -> str:
 
 
 def _task_names(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(str(run.config.get("task", "unknown task")) for run in runs))
+    return list(dict.fromkeys(short_name(str(run.config.get("task", "unknown task"))) for run in runs))
 
 
 def _default_title(runs: Sequence[Run]) -> str:
@@ -102,7 +103,7 @@ def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> li
     """The most important numbers, at the top of the page."""
     statuses = [run_status(run) for run in runs]
     total = lambda *names: sum(total_over_rounds(run, *names) for run in runs)
-    unfinished = ", ".join(f"{statuses.count(s)} {s}" for s in ("diverged", "running") if s in statuses)
+    unfinished = ", ".join(f"{statuses.count(s)} {s}" for s in ("diverged", "stopped", "running") if s in statuses)
     cards = [
         ("runs", f"{len(runs):,}", unfinished or "all finished"),
         ("communicated", bytes_text(total("bytes_up", "bytes_down")), "up and down, all runs"),

@@ -1,6 +1,8 @@
 """Builds the task, the method and the arguments of a simulation from the settings of a run."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ from fedtrue.data.batches import steps_per_epoch
 from fedtrue.names import look_up
 from fedtrue.precision import default_precision
 from fedtrue.runner.resolve import method_spec
-from fedtrue.runner.settings import RunConfig
+from fedtrue.runner.settings import RunConfig, availability_of
 from fedtrue.spec import check_options, from_spec, option_table, with_spec
+from fedtrue.tasks.hold_out import hold_out_clients
+from fedtrue.tasks.own_file import from_file, own_factory, task_file
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
@@ -21,19 +25,30 @@ EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federat
 
 def load_task(config: RunConfig) -> Task:
     """The task, with the settings of this run."""
-    factory = look_up("task", TASKS, config.task).factory
-    check_options("task", config.task, config.task_options)
+    factory, build = _factory(config)
     options = dict(config.task_options)
     if "dtype" in option_table(factory):
         options = {"dtype": config.precision or default_precision(), **options}
-    task = factory(**options)
+    task = build(**options)
     overrides: dict[str, Any] = {
         "local_epochs": config.local_epochs,
         "batch_size": config.batch_size,
         "evaluation_limit": config.evaluation_limit,
     }
     overrides = {name: check_int(name, value, low=1) for name, value in overrides.items() if isinstance(value, int)}
-    return with_spec(replace(task, **overrides), task.spec)
+    task = with_spec(replace(task, **overrides), task.spec)
+    if config.holdout_clients is None or task.holdout_clients == config.holdout_clients:
+        return task  # a task of the user's own may hold out clients itself
+    return hold_out_clients(task, config.holdout_clients)
+
+
+def _factory(config: RunConfig) -> tuple[Callable[..., Task], Callable[..., Task]]:
+    """The function whose arguments are the task's options, and the one that builds the task."""
+    if file := task_file(config.task):
+        return own_factory(file), partial(from_file, config.task)
+    factory = look_up("task", TASKS, config.task).factory
+    check_options("task", config.task, config.task_options)
+    return factory, factory
 
 
 def build_method(config: RunConfig, task: Task) -> Method:
@@ -57,4 +72,5 @@ def steps_of_clients(config: RunConfig, task: Task) -> int | list[int] | None:
 def simulation_arguments(config: RunConfig, task: Task) -> dict[str, Any]:
     """The arguments of `Simulation` for these settings."""
     names = ("cohort", "rate_multipliers", "seed", "lanes")
-    return {**{name: getattr(config, name) for name in names}, "local_steps": steps_of_clients(config, task)}
+    own = {"local_steps": steps_of_clients(config, task), "availability": availability_of(config)}
+    return {**{name: getattr(config, name) for name in names}, **own}

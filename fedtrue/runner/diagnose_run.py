@@ -1,5 +1,6 @@
 """Checks a run for client-drift bias: loads its last checkpoint and decomposes the next round."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
 from fedtrue.runner.build import build_method, load_task, steps_of_clients
 from fedtrue.runner.records import CONFIG
-from fedtrue.runner.settings import RunConfig, read_toml
+from fedtrue.runner.settings import AVAILABILITY, RunConfig, availability_of, read_toml
 from fedtrue.runner.toml import read
 from fedtrue.tasks.task import Task
 
@@ -38,7 +39,8 @@ def diagnose_run(
     config = _config(path, task, method)
     task = task or load_task(config)
     method = method or build_method(config, task)
-    setting = Setting(config.cohort, steps_of_clients(config, task), config.rate_multipliers, config.seed)
+    steps = _steps_in_time(config, task)
+    setting = Setting(config.cohort, steps, config.rate_multipliers, config.seed)
     with float64(task.float64):
         server, memory_of = _restored(newest, task, method, setting)
         return measure_round(task, method, server, memory_of, newest.round, setting, clients, orders, progress)
@@ -82,6 +84,20 @@ def diagnose(
     return Finding(diagnosis, judge(diagnosis))
 
 
+def _steps_in_time(config: RunConfig, task: Task) -> int | Sequence[int] | None:
+    """The local steps, as far as clients finish them before the deadline, if the run has one."""
+    steps, availability = steps_of_clients(config, task), availability_of(config)
+    if availability is None or availability.deadline is None:
+        return steps
+    in_time = availability.steps(task.steps_of_clients(steps), config.seed)
+    if not in_time.all():
+        raise ValueError(
+            f"{int((in_time == 0).sum())} clients never reply before the deadline, which a diagnosis does not account "
+            "for: diagnose a run with a longer deadline"
+        )
+    return in_time.tolist()
+
+
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
     """The settings of the run; if `task` and `method` are given, those in the file are not read."""
     table = read(path / CONFIG, "a run folder")
@@ -89,8 +105,9 @@ def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
         if table.get("from_python"):
             cure = "in Python, ft.diagnose(RUN, task, method)"
             raise ValueError(f"{path} cannot be rebuilt, as some of its parts have no name: {cure}")
+        folder.warn_if_task_file_changed(path, table.get("origin", {}), table["task"])
         return read_toml(path / CONFIG)
-    names = ("cohort", "local_steps", "local_epochs", "rate_multipliers", "seed", "batch_size")
+    names = ("cohort", "local_steps", "local_epochs", "rate_multipliers", "seed", "batch_size", *AVAILABILITY)
     return RunConfig(str(table["task"]), **{name: table[name] for name in names if name in table})
 
 

@@ -5,7 +5,7 @@ clients for which the model is poor.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from fedtrue.data.batches import device_rows
 from fedtrue.data.client_data import ClientData
 from fedtrue.tasks.task import Task, check_metrics, check_positive
 
-Progress = Callable[[int, int, Mapping[str, float]], None]
 LOWEST_SHARE = 0.1  # of the clients: the lowest tenth
 
 
@@ -69,8 +68,7 @@ class Evaluator:
 
     def of_splits(self, params: Any) -> list[dict[str, Evaluation]]:
         """One entry per model: its evaluations on the task's held-out splits."""
-        held_out = {"validation": self.task.validation, "test": self.task.test}
-        splits = {name: data for name, data in held_out.items() if data is not None}
+        splits = self.task.held_out_splits
         evaluations = [self.of_cells(params, data, self.task.evaluation_limit) for data in splits.values()]
         models = len(jax.tree.leaves(params)[0]) if self.cells else 1
         return [dict(zip(splits, (per_model[model] for per_model in evaluations))) for model in range(models)]

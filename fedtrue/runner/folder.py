@@ -3,6 +3,7 @@
 config.toml         every setting, and how the run was started     summary.json        once it has ended
 metrics.jsonl       one line per round                             model.safetensors   its final weights
 checkpoints/        the last two                                   tensorboard/        with --tensorboard
+metrics.csv         with --csv
 """
 
 import errno
@@ -12,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,13 +27,16 @@ from filelock import FileLock, Timeout
 
 from fedtrue.files import write_atomically
 from fedtrue.runner.records import CONFIG
+from fedtrue.runner.settings import LOGGERS, STOPPING
 from fedtrue.runner.summary import as_table
 from fedtrue.runner.toml import read, to_toml
 from fedtrue.tasks.metric import Metric
+from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # marks settings that cannot be rebuilt from TOML
-CHANGEABLE_ON_RESUME = ("rounds", "lanes", "label", "reference", "checkpoint_every", "tensorboard")
+CHANGEABLE_ON_RESUME = ("rounds", "lanes", "label", "reference", "checkpoint_every", *LOGGERS, *STOPPING)
+FINGERPRINTED = {"data": "train data", "start": "file of weights to start from"}  # [origin] → what it is of
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, LOCK_HOLDER = ".lock", ".lock.pid"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "safetensors")
@@ -41,22 +46,22 @@ def make(
     path: Path,
     settings: Mapping[str, Any],
     metric_kinds: Mapping[str, Metric] = MappingProxyType({}),
-    data: str | None = None,
+    fingerprints: Mapping[str, str | None] = MappingProxyType({}),
 ) -> None:
     """Creates a run folder; a folder that already contains a run is refused.
 
-    `metric_kinds`: as the task declares them; `data`: the fingerprint of the training data.
+    `metric_kinds`: as the task declares them; `fingerprints`: of what the settings name but do not contain.
     """
     check_new(path)
     path.mkdir(parents=True, exist_ok=True)
-    _write_config(path, settings, {**origin(), "data": data, "metrics": as_table(metric_kinds)})
+    _write_config(path, settings, {**origin(), **fingerprints, "metrics": as_table(metric_kinds)})
 
 
 def _write_config(path: Path, settings: Mapping[str, Any], run_origin: Mapping[str, Any]) -> None:
     write_atomically(path / CONFIG, to_toml({**settings, "origin": run_origin}).encode(errors="replace"))
 
 
-def check_same(path: Path, settings: Mapping[str, Any], data: str) -> None:
+def check_same(path: Path, settings: Mapping[str, Any], fingerprints: Mapping[str, str | None]) -> None:
     """Refuses to resume a run with other settings or data; a new number of rounds is allowed, and recorded."""
     recorded = read(path / CONFIG, "a run folder")
     run_origin = recorded.pop("origin", {})
@@ -68,12 +73,22 @@ def check_same(path: Path, settings: Mapping[str, Any], data: str) -> None:
     ]
     if requested["rounds"] < recorded.get("rounds", 0):
         differences.append(f"rounds was {recorded['rounds']}, is {requested['rounds']}")
-    if run_origin.get("data") not in (None, data):
-        differences.append("the train data is not the same")
+    for name, what in FINGERPRINTED.items():
+        if None not in (run_origin.get(name), fingerprints[name]) and run_origin[name] != fingerprints[name]:
+            differences.append(f"the {what} is not the same")
     if differences:
         raise ValueError(f"{path} holds another run ({'; '.join(differences)}): give another out, or its settings")
+    warn_if_task_file_changed(path, run_origin, recorded["task"])
     if recorded.get("rounds") != requested.get("rounds"):
         _write_config(path, {**recorded, "rounds": requested["rounds"]}, run_origin)
+
+
+def warn_if_task_file_changed(path: Path, run_origin: Mapping[str, Any], task: str) -> None:
+    """Says if the Python file that defines a run's task is not as it was when the run was started."""
+    if run_origin.get("task_file") not in (None, file_fingerprint(task)):
+        warnings.warn(
+            f"{task_file(task)} has changed since {path} was started: what follows is by the new file", stacklevel=3
+        )
 
 
 def _shown(value: Any) -> str:

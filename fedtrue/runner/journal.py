@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,6 @@ from fedtrue.runner.client_metrics import CLIENT_METRICS, ClientMetrics, as_csv,
 from fedtrue.runner.evaluation import Evaluation, means
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
 from fedtrue.runner.summary import flat, summarise
-from fedtrue.runner.tensorboard import Events
 from fedtrue.spec import Spec
 from fedtrue.tasks.metric import Metric
 from fedtrue.types import Params, PyTree
@@ -56,20 +56,18 @@ class Journal:
         folder: Path | None,
         clients: int,
         message: MessageBytes,
-        tensorboard: bool = False,
         metric_kinds: Mapping[str, Metric] = MappingProxyType({}),  # as the task declares them
         method: Spec | None = None,  # the method's spec
         model_weights: Callable[[Params], PyTree] | None = None,  # of the task: trained weights → all of the model
     ):
         self.folder, self.lines = folder, list[Line]()
-        self._metric_kinds, self._method, self._model_weights = metric_kinds, method, model_weights
+        self._metric_kinds, self.method, self._model_weights = metric_kinds, method, model_weights
         self._client_metrics: ClientMetrics = {}  # of the last evaluation
         self._message = message
-        self._tensorboard = tensorboard
+        self.stopped: str | None = None  # why a callback stopped the run
         self.done = 0  # rounds trained; a diverged run has fewer lines
         self._taken_part = np.zeros(clients, bool)
         self._appender: records.Appender | None = None
-        self._events: Events | None = None
 
     def restored(self, saved: Checkpoint, like: State) -> State:
         """The run's state in a checkpoint; `like` has the same shapes."""
@@ -83,10 +81,12 @@ class Journal:
             self.done, self._taken_part[saved.clients] = saved.round, True
         self._appender = records.Appender(self.folder / METRICS, self.done)
         self.lines = self._appender.lines
-        self._events = Events(self.folder / "tensorboard", self.done) if self._tensorboard else None
+        (self.folder / SUMMARY).unlink(missing_ok=True)  # of a run that had ended and goes on
 
     def record(self, info: RoundInfo, seconds: float, evaluated: Mapping[str, Evaluation]) -> Sequence[Line]:
-        """Records the rounds of one dispatch, and the evaluation after the last of them; nothing once diverged."""
+        """Records the rounds of one dispatch, and the evaluation after the last of them; nothing once ended."""
+        if self.stopped is not None:
+            return []
         self.done += len(info.clients)
         self._taken_part[info.cohort[info.cohort >= 0]] = True
         if self.diverged:
@@ -104,8 +104,6 @@ class Journal:
             self._appender.append(lines)
         else:
             self.lines += lines
-        if self._events:
-            self._events.write(lines)
         return lines
 
     @property
@@ -115,12 +113,16 @@ class Journal:
 
     @property
     def skipped(self) -> int:
-        """How many of the last rounds, in a row, had no client with a finite update."""
+        """How many of the last rounds, in a row, had only clients whose update was not finite."""
         return _skipped_at_end(self.lines)
 
     @property
     def diverged(self) -> bool:
         return self.skipped >= PATIENCE
+
+    @property
+    def ended(self) -> bool:
+        return self.diverged or self.stopped is not None
 
     def save(self, state: State) -> None:
         """Writes a checkpoint, if there is a folder; the memory in `state` has one row per client in `seen`."""
@@ -131,16 +133,17 @@ class Journal:
     def close(self, state: State) -> Result:
         """Ends the run: writes and returns its summary and final weights."""
         params = jax.tree.map(np.asarray, state.server.params)
-        summary = summarise(self.lines, "diverged" if self.diverged else "finished", self._metric_kinds)
-        summary["method"] = self._method
+        status = "stopped" if self.stopped is not None else "diverged" if self.diverged else "finished"
+        summary = summarise(self.lines, status, self._metric_kinds)
+        if self.stopped is not None:
+            summary["stopped"] = self.stopped
+        summary["method"] = self.method
         weights = jax.tree.map(np.asarray, self._model_weights(params)) if self._model_weights else params
         if self.folder and self._appender:
             self._appender.close()
             self._close_client_metrics(self.folder / CLIENT_METRICS)
             write_atomically(self.folder / MODEL, safetensors.numpy.save(checkpoint.by_path(weights)))
             write_atomically(self.folder / SUMMARY, records.as_json(summary, indent=1).encode())
-        if self._events:
-            self._events.close()
         history, evaluations = records.columns(self.lines), _evaluations(self.lines)
         return Result(params, history, evaluations, summary, self._client_metrics, weights)
 
@@ -166,13 +169,20 @@ def _recorded_rounds(path: Path) -> float:
 
 
 def _skipped_at_end(lines: Sequence[Line]) -> int:
-    return next((i for i, line in enumerate(reversed(lines)) if line["clients"]), len(lines))
+    """A round in which nobody replied is neither skipped nor the end of a sequence of skipped rounds."""
+    since_last_client = takewhile(lambda line: not line["clients"], reversed(lines))
+    return sum(is_skipped(line) for line in since_last_client)
+
+
+def is_skipped(line: Line) -> bool:
+    """Whether every client that replied had an update that was not finite."""
+    return not line["clients"] and line["dropped"] > 0
 
 
 def _until_diverged(lines: list[Line], skipped: int) -> list[Line]:
     """The lines up to the round that makes the run diverged, so that records do not depend on where dispatches end."""
     for count, line in enumerate(lines, 1):
-        skipped = 0 if line["clients"] else skipped + 1
+        skipped = 0 if line["clients"] else skipped + is_skipped(line)
         if skipped == PATIENCE:
             return lines[:count]
     return lines
@@ -181,16 +191,18 @@ def _until_diverged(lines: list[Line], skipped: int) -> list[Line]:
 def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes) -> list[Line]:
     """One line per round; the seconds of a dispatch are divided equally among its rounds."""
     rounds = len(info.cohort)
+    missing = np.zeros_like(info.participants) if info.missing is None else info.missing
     columns = {
         "round": np.arange(first, first + rounds),
         **means(info.metric_sums),
         "clients": info.clients,
         "dropped": info.dropped,
+        **({} if info.missing is None else {"missing": missing[:, -1]}),
         "cohort": info.cohort,
         "steps": info.steps,
         "pseudo_gradient_norm": info.pseudo_gradient_norm,
         "idle_steps": info.idle_steps,
-        "bytes_up": info.participants.astype(np.int64) @ np.asarray(message.up),
+        "bytes_up": (info.participants - missing).astype(np.int64) @ np.asarray(message.up),
         "bytes_down": info.participants.astype(np.int64) @ np.asarray(message.down),
         "seconds": np.full(rounds, seconds / rounds),
     }

@@ -8,7 +8,9 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.names import look_up
 from fedtrue.precision import default_precision
 from fedtrue.runner.settings import RATES, RunConfig, check_names
+from fedtrue.runner.warm_start import start_setting
 from fedtrue.spec import FACTORIES, from_spec, option_table, part_name, part_options
+from fedtrue.tasks.own_file import task_file
 from fedtrue.tasks.task import Rates, Task
 
 
@@ -20,10 +22,15 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "local_epochs": task.local_epochs,
         "batch_size": task.batch_size,
         "evaluation_limit": task.evaluation_limit,
+        "holdout_clients": task.holdout_clients,
         "precision": None if task.float64 else default_precision(),
     }
     filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
-    return replace(config, method=from_spec(method_spec(config, task)).spec, **filled)
+    if file := task_file(config.task):
+        filled["task"] = str(file)
+    return replace(
+        config, method=from_spec(method_spec(config, task)).spec, start=start_setting(config.start), **filled
+    )
 
 
 def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:

@@ -19,12 +19,14 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.names import look_up, suggestion
 from fedtrue.precision import PRECISIONS
 from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
 from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
+from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.tasks.registry import TASKS
 
 RATES = {
@@ -32,6 +34,13 @@ RATES = {
     "server_rate": "server",
 }  # short for a part's learning rate, if it has one
 DEFAULT_METHOD = "fedopt"
+AVAILABILITY = {  # settings of a run → fields of Availability
+    "client_dropout": "dropout",
+    "deadline": "deadline",
+    "speed_spread": "speed_spread",
+    "late": "late",
+}
+LOGGERS, STOPPING = ("tensorboard", "csv", "wandb", "mlflow"), ("early_stop", "patience")
 
 
 def setting(default: Any, help: str, metavar: str) -> Any:
@@ -55,6 +64,22 @@ class RunConfig:
     rate_multipliers: list[float] | None = setting(None, "factors on the client learning rate, one per client", "LIST")
     batch_size: int | None = setting(None, "examples per local step (default: the task's)", "INT")
     seed: int = setting(0, "of weights, cohorts and batches", "INT")
+    start: str | None = setting(
+        None, "weights to start from: a .safetensors file or a run folder (default: the task's own)", "PATH"
+    )
+    holdout_clients: float | None = setting(
+        None, "fraction of clients that never train and are evaluated as the split `unseen` (default: none)", "FLOAT"
+    )
+    client_dropout: float | None = setting(None, "chance per round that a client does not reply (default: 0)", "FLOAT")
+    deadline: float | None = setting(
+        None, "length of a round in steps of the median client; slower clients finish fewer (default: none)", "FLOAT"
+    )
+    speed_spread: float | None = setting(
+        None, "standard deviation of the logarithm of the clients' speeds, with --deadline (default: 0)", "FLOAT"
+    )
+    late: str | None = setting(
+        None, "partial or drop: what is done with clients that miss the deadline (default: partial)", "NAME"
+    )
     precision: str | None = setting(
         None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"
     )
@@ -64,7 +89,14 @@ class RunConfig:
         None, "examples of each held-out split that are evaluated (default: the task's)", "INT"
     )
     checkpoint_every: int | str = setting(CHECKPOINT_EVERY, "rounds, or seconds as 60s; with --out", "INT|SECONDS")
+    early_stop: str | None = setting(
+        None, "stop when this metric no longer improves, e.g. test.accuracy; with --evaluate-every", "NAME"
+    )
+    patience: int | None = setting(None, "evaluations without an improvement before --early-stop (default: 5)", "INT")
     tensorboard: bool = setting(False, "write event files too; with --out", "")
+    csv: bool = setting(False, "write metrics.csv too; with --out", "")
+    wandb: str | None = setting(None, "log to this project of Weights & Biases (default: none)", "NAME")
+    mlflow: str | None = setting(None, "log to this experiment of MLflow (default: none)", "NAME")
     label: str | None = setting(None, "what the run is called in tables and curves", "TEXT")
     reference: float | None = setting(None, "the published number for this run, shown next to ours", "FLOAT")
 
@@ -110,6 +142,27 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
 }
 
 
+def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"client": {"name": "sgd"}} → {"client.name": "sgd"}; None is left out."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def availability_settings(availability: Availability | None) -> dict[str, Any]:
+    """The settings of a run with this availability; what has its default value is left out."""
+    usual = Availability()
+    values = {key: getattr(availability or usual, name) for key, name in AVAILABILITY.items()}
+    return {key: value for key, value in values.items() if value != getattr(usual, AVAILABILITY[key])}
+
+
+def availability_of(config: RunConfig) -> Availability | None:
+    """The inverse of `availability_settings`; None: every client replies in time."""
+    given = {name: getattr(config, key) for key, name in AVAILABILITY.items() if getattr(config, key) is not None}
+    return Availability(**given) if given else None
+
+
 def run_settings() -> dict[str, Any]:
     """The fields that are settings of the run, not of its task or method; by name."""
     return {entry.name: entry for entry in fields(RunConfig) if entry.default is not MISSING}
@@ -124,7 +177,13 @@ def method_settings() -> list[str]:
 
 def check_names(config: RunConfig) -> None:
     """Refuses wrong names and options, before any data is opened."""
-    look_up("task", TASKS, config.task)
+    if task_file(config.task):
+        file_fingerprint(config.task)  # refuses a file that does not exist
+    else:
+        look_up("task", TASKS, config.task)
+    availability_of(config)  # refuses wrong values
+    if config.patience is not None and config.early_stop is None:
+        raise ValueError("patience needs early_stop: give a metric, e.g. --early-stop test.accuracy")
     if config.precision is not None:
         look_up("precision", PRECISIONS, config.precision)
     factory = look_up("method", METHODS, config.method_name)

@@ -5,21 +5,27 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.method import Method
 from fedtrue.data.fingerprint import fingerprint
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import default_precision, float64
 from fedtrue.runner import folder
-from fedtrue.runner.evaluation import Progress
+from fedtrue.runner.callbacks.calls import Calls
+from fedtrue.runner.callbacks.interface import Callback, train_metrics
+from fedtrue.runner.callbacks.tensorboard import TensorBoard
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
-from fedtrue.runner.journal import Journal, Result
-from fedtrue.runner.records import NOT_METRICS, Line
+from fedtrue.runner.journal import Journal, Result, newest_checkpoints
+from fedtrue.runner.progress import Progress, latest_evaluation, shown
 from fedtrue.runner.rounds import LogLine, run_rounds
-from fedtrue.runner.settings import RunConfig
+from fedtrue.runner.settings import RunConfig, availability_settings
 from fedtrue.runner.stop import Stop
+from fedtrue.runner.warm_start import GIVEN_IN_PYTHON, start_setting, starting_weights, weights_fingerprint
 from fedtrue.spec import is_rebuildable, part_name, part_options, plain
+from fedtrue.tasks.own_file import file_fingerprint
 from fedtrue.tasks.task import Task
+from fedtrue.types import Params
 
 
 def train(
@@ -32,12 +38,15 @@ def train(
     rate_multipliers: Sequence[float] | None = None,
     seed: int = 0,
     lanes: int | None = None,
+    availability: Availability | None = None,
+    start: Params | str | Path | None = None,
     evaluate_every: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int | str = CHECKPOINT_EVERY,
     tensorboard: bool = False,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | Progress | None = None,
 ) -> Result:
     """Train `task` by `method`. The same seed gives the same initial weights, cohorts and batches for every
     method.
@@ -51,13 +60,18 @@ def train(
         rate_multipliers: γ_i, one per client: client i steps with γ_i η.
         seed: of weights, cohorts and batches.
         lanes: clients trained in parallel per device; without it, chosen automatically.
+        availability: simulate slow clients and clients that do not reply, `ft.Availability(…)`.
+        start: weights to start from instead of the task's own: a tree of arrays, a .safetensors file or a run folder.
         evaluate_every: rounds between evaluations on held-out data; after the last round it is always evaluated.
         out: a folder for settings, records, checkpoints and the final weights.
         resume: resume the run in `out`; the result is the same as without interruption. If the settings differ from
             those of the run, a ValueError is raised before anything is written.
         checkpoint_every: rounds, or seconds as "60s".
         tensorboard: write event files into `out` too.
-        progress: called as `progress(rounds done, rounds, metrics of the last cohort)`.
+        callbacks: objects with some of `on_start`, `on_round`, `on_evaluation`, `on_end`, or functions, called after
+            every round; `ft.callbacks` has some. One that returns `ft.callbacks.STOP` ends the run.
+        progress: True shows the progress in a terminal, a notebook or a log file; a function is called after every
+            dispatch as `progress(rounds done, rounds, metrics)` with the metrics of the last cohort and evaluation.
 
     Returns:
         The final weights (`.params`), the records (`.history`, one entry per round), evaluations and a summary.
@@ -76,19 +90,30 @@ def train(
         "lanes": lanes,
     }
     host_settings = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
-    settings = python_settings(task, method, {"rounds": rounds, **arguments, **host_settings})
-    files = Files(Path(out), resume, settings, tensorboard) if out is not None else None
-    schedule = HostSchedule(rounds, evaluate_every, checkpoint_every)
-    return train_run(task, method, arguments, schedule, files, progress=progress)
+    more = {"start": start_setting(start), **availability_settings(availability)}
+    settings = python_settings(task, method, {"rounds": rounds, **arguments, **more, **host_settings})
+    path = Path(out) if out is not None else None
+    if path and tensorboard:
+        callbacks = [*callbacks, TensorBoard(path / "tensorboard")]
+    with shown(progress, rounds) as display:
+        return train_run(
+            task,
+            method,
+            {**arguments, "availability": availability},
+            HostSchedule(rounds, evaluate_every, checkpoint_every),
+            Files(path, resume, settings),
+            start=start,
+            callbacks=callbacks,
+            progress=display,
+        )
 
 
 class Files(NamedTuple):
-    """The folder of a run, and the settings for its config.toml."""
+    """The folder of a run (None: it keeps nothing), and the settings for its config.toml."""
 
-    path: Path
+    path: Path | None
     resume: bool
     settings: Mapping[str, Any]
-    tensorboard: bool
 
 
 def train_run(
@@ -96,39 +121,52 @@ def train_run(
     method: Method,
     arguments: Mapping[str, Any],
     schedule: HostSchedule,
-    files: Files | None,
+    files: Files,
     *,
+    start: Params | str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
     stop: Stop | None = None,
     progress: Progress | None = None,
     say: LogLine = lambda line: None,
 ) -> Result:
     """One run. `say` is called with lines for the user, first with the number of lanes, before compilation."""
+    calls, path = Calls(callbacks, files.settings), files.path
+    calls.check(task, schedule)
     with float64(task.float64):
         simulation = Simulation(task, method, **arguments)
-        path = files.path if files else None
         with folder.RunLock(path) if path else nullcontext():
-            if files:
-                open_folder(files, task)
-            say(f"lanes: {simulation.lanes}")
-            tensorboard = files is not None and files.tensorboard
-            message = message_bytes(task, method)
             of_task = (task.metric_kinds, method.spec, task.model_weights)
-            journal = Journal(path, len(task.train), message, tensorboard, *of_task)
+            journal = Journal(path, len(task.train), message_bytes(task, method), *of_task)
+            fresh = start is not None and not newest_checkpoints([journal], lambda line: None)
+            weights = starting_weights(start, task) if fresh else None
+            open_folder(files, task, weights)
+            say(f"lanes: {simulation.lanes}")
+            evaluation: Mapping[str, float] = {}
 
             def after(done: int) -> None:
+                nonlocal evaluation
                 if progress:
-                    progress(done, schedule.rounds, train_metrics(journal.lines[-1]))
+                    evaluation = latest_evaluation(journal.lines[-1:], evaluation)
+                    progress(done, schedule.rounds, {**train_metrics(journal.lines[-1]), **evaluation})
 
-            return run_rounds(simulation, [journal], schedule, stop or Stop(), after, say)[0]
+            return run_rounds(
+                simulation, [journal], schedule, stop or Stop(), after, say, calls=[calls], start=weights
+            )[0]
 
 
-def open_folder(files: Files, task: Task) -> None:
-    """Creates the run folder, or checks that it contains the same run."""
-    data = fingerprint(task.train)
+def open_folder(files: Files, task: Task, weights: Params | None = None) -> None:
+    """Creates the run folder, or checks that it contains the same run; `weights`: those that it starts from."""
+    if files.path is None:
+        return
+    fingerprints = {
+        "data": fingerprint(task.train),
+        "task_file": file_fingerprint(files.settings["task"]),
+        "start": weights_fingerprint(weights) if weights is not None else None,
+    }
     if files.resume and folder.is_run_folder(files.path):
-        folder.check_same(files.path, files.settings, data)
+        folder.check_same(files.path, files.settings, fingerprints)
     else:
-        folder.make(files.path, files.settings, task.metric_kinds, data)
+        folder.make(files.path, files.settings, task.metric_kinds, fingerprints)
 
 
 def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,15 +181,12 @@ def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) ->
         local_epochs=task.local_epochs,
         batch_size=task.batch_size,
         evaluation_limit=task.evaluation_limit,
+        holdout_clients=task.holdout_clients,
         precision=precision,
         **{key: plain(value) for key, value in arguments.items()},
     )
     settings = config.settings()
     settings["cohort"] = settings["cohort"] or task.cohort
-    rebuildable = task.spec is not None and is_rebuildable(method.spec) and is_rebuildable(options)
+    in_files = not (settings["start"] or "").startswith(GIVEN_IN_PYTHON)
+    rebuildable = task.spec is not None and is_rebuildable(method.spec) and is_rebuildable(options) and in_files
     return settings if rebuildable else {**folder.FROM_PYTHON, **settings}
-
-
-def train_metrics(line: Line) -> dict[str, float]:
-    """The metrics on the training batches of the cohort."""
-    return {name: value for name, value in line.items() if name not in NOT_METRICS}

@@ -4,8 +4,10 @@ from fedtrue.models.lora import lora
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.hold_out import hold_out_clients
 from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.mnist import mnist
+from fedtrue.tasks.own_file import from_file
 from fedtrue.tasks.quadratic import quadratic
 from fedtrue.tasks.registry import TASKS, TaskEntry
 from fedtrue.tasks.shakespeare import shakespeare
@@ -25,6 +27,8 @@ __all__ = [
     "cifar100",
     "descriptions",
     "from_arrays",
+    "from_file",
+    "hold_out_clients",
     "lora",
     "mnist",
     "quadratic",

@@ -51,6 +51,8 @@ class Task:
     train: ClientData
     validation: ClientData | None = None
     test: ClientData | None = None
+    unseen: ClientData | None = None  # clients that never train: `ft.tasks.hold_out_clients`
+    holdout_clients: float | None = None  # the fraction of clients that was held out
     batch_size: int
     evaluation_batch_size: int = 256
     evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
@@ -70,6 +72,12 @@ class Task:
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def held_out_splits(self) -> dict[str, ClientData]:
+        """The data that is evaluated, by name: validation, test, and the clients that never train."""
+        splits = {"validation": self.validation, "test": self.test, "unseen": self.unseen}
+        return {name: data for name, data in splits.items() if data is not None}
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:
         """The weight of every train client.
@@ -135,21 +143,30 @@ class Task:
 
 def check_metrics(task: Task) -> None:
     """Raise a ValueError for a metric without a direction (higher or lower is better). Traces the task only."""
-    if name := first_undeclared(_metric_names(task), task.metric_kinds):
+    names = metric_names(task)
+    if name := first_undeclared([*names.evaluated, *names.trained], task.metric_kinds):
         raise ValueError(
             f"task {task.name!r} does not say whether a higher {name!r} is better: add higher_is_better=({name!r},) or "
             f"lower_is_better=({name!r},) to from_arrays, or metric_kinds={{{name!r}: Metric(…)}} to Task"
         )
 
 
-def _metric_names(task: Task) -> list[str]:
-    """The names of all metrics that training and evaluation record."""
+class MetricNames(NamedTuple):
+    """The metrics that a task records."""
+
+    evaluated: list[str]  # on held-out data
+    trained: list[str]  # on the training batches
+
+
+def metric_names(task: Task) -> MetricNames:
+    """The names of all metrics that evaluation and training record. Traces the task only."""
     data = task.train
     with float64(task.float64):
         key = jax.random.key(0)
         params = jax.eval_shape(task.init, key)
         batch = {**device_rows(data.columns, data.starts[:1]), "mask": jnp.ones(1), "key": key}
-        return [*jax.eval_shape(task.metrics, params, batch), *jax.eval_shape(task.loss, params, batch)[1]]
+        evaluated, (_, trained) = jax.eval_shape(task.metrics, params, batch), jax.eval_shape(task.loss, params, batch)
+        return MetricNames(list(evaluated), list(trained))
 
 
 def split_validation_within(train: ClientData, fraction: float) -> tuple[ClientData, ClientData | None]:

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fedtrue.cli import main
 from tests.laws.test_bias import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +63,30 @@ def test_examples_run_in_a_process_of_their_own(example):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "distance from the" in done.stdout
+
+
+PAGES = ["own_loop"]  # pages whose code runs as written, from the first block to the last
+
+
+def blocks_of(page):
+    """(language, title, code) of every block of code."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    return re.findall(r'^```(python|sh)(?: title="(.+?)")?\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for language, title, code in blocks_of(page):
+        if title:
+            Path(title).write_text(code)
+        elif language == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(code, f"{page}.md", "exec"), names)
+        else:
+            for command in code.splitlines():
+                assert main(shlex.split(command)[1:]) == 0, command
 
 
 def test_own_tasks_correction_brings_it_nearer():

@@ -12,6 +12,8 @@ import fedtrue as ft
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
+from fedtrue.runner.callbacks.calls import Calls
+from fedtrue.runner.callbacks.tensorboard import TensorBoard
 from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal
 from fedtrue.runner.records import METRICS, MODEL, SUMMARY, read_lines
@@ -57,13 +59,14 @@ class Runs:
         with float64(task.float64):
             self.simulation = Simulation(task, method, **settings)
 
-    def into(self, folder, stop_after=None, after=lambda done: None, tensorboard=False):
+    def into(self, folder, stop_after=None, after=lambda done: None, tensorboard=False, callbacks=()):
         folder.mkdir(exist_ok=True)
         stop, after = stopping_after(stop_after) if stop_after else (Stop(), after)
         schedule = HostSchedule(ROUNDS, evaluate_every=5, checkpoint_every=EVERY)
         with float64(self.task.float64):
-            journal = Journal(folder, len(self.task.train), message_bytes(self.task, self.method), tensorboard)
-            return run_rounds(self.simulation, [journal], schedule, stop, after, lambda line: None)[0]
+            journal = Journal(folder, len(self.task.train), message_bytes(self.task, self.method))
+            calls = [Calls([TensorBoard(folder / "tensorboard")] if tensorboard else callbacks)]
+            return run_rounds(self.simulation, [journal], schedule, stop, after, lambda line: None, calls=calls)[0]
 
 
 @contextmanager

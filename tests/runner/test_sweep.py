@@ -99,11 +99,11 @@ def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, p
     cells, out = parts
     tried = []
 
-    def with_little_memory(simulation, *arguments):
+    def with_little_memory(simulation, *arguments, **settings):
         tried.append(simulation.cells)
         if simulation.cells > 6:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-        return run_rounds(simulation, *arguments)
+        return run_rounds(simulation, *arguments, **settings)
 
     run_rounds = train_cells.run_rounds
     monkeypatch.setattr(train_cells, "run_rounds", with_little_memory)

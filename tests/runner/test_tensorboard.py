@@ -6,9 +6,9 @@ import pytest
 from run_folders import FEW, ROUNDS, Runs, quadratic
 
 import fedtrue as ft
+from fedtrue.runner.callbacks.tensorboard import Events
 from fedtrue.runner.records import METRICS, read_lines
 from fedtrue.runner.stop import Stopped
-from fedtrue.runner.tensorboard import Events
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2", reason="needs the extra `tensorboard`")
 SESSION_START = 1
@@ -83,5 +83,5 @@ def test_events_after_the_checkpoint_are_discarded_and_evaluations_have_their_ow
 
 def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX.event_file_writer", None)
-    with pytest.raises(ValueError, match=r"--tensorboard needs a package: pip install 'fedtrue\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=r"TensorBoard needs a package: pip install 'fedtrue\[tensorboard\]'"):
         Events(tmp_path, 0)

@@ -26,6 +26,7 @@ TASK_SETTINGS = (
     "local_epochs",
     "batch_size",
     "evaluation_limit",
+    "holdout_clients",
 )  # those that a task is loaded with
 
 Group = tuple[Task, list[Cell]]

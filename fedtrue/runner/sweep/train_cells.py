@@ -13,18 +13,23 @@ from fedtrue.engine.round import State
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner.build import simulation_arguments
+from fedtrue.runner.callbacks.calls import Calls
+from fedtrue.runner.callbacks.from_settings import callbacks_of
 from fedtrue.runner.checkpoint import Checkpoint
 from fedtrue.runner.folder import RunLock
 from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import Line
 from fedtrue.runner.rounds import LogLine, run_rounds
+from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.grid import grid_of
 from fedtrue.runner.train import Files, open_folder
+from fedtrue.runner.warm_start import starting_weights
 from fedtrue.spec import from_spec
 from fedtrue.tasks.task import Task
+from fedtrue.types import Params
 
 CellProgress = Callable[[str, Sequence[Line]], None]  # (name of the cell, its lines so far)
 
@@ -63,7 +68,9 @@ def train_cells(
     """Trains cells that share a program, all at once or in chunks, from their last checkpoints to the last round."""
     with float64(task.float64), ExitStack() as locks:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
-        journals = [_journal(task, cell, out, option, locks) for cell, option in zip(cells, grid.server)]
+        calls = [_calls(task, cell, out) for cell in cells]  # refuses wrong ones before a folder is created
+        weights = starting_weights(first.start, task) if first.start is not None else None
+        journals = [_journal(task, cell, out, option, locks, weights) for cell, option in zip(cells, grid.server)]
         fitting = lambda: cells_at_once(task, grid.method_of(_rows(grid.values, 0)), first.cohort)
         chunk_size = min(at_once or fitting(), len(cells))
         results, simulation, begin = list[Result](), None, 0
@@ -75,9 +82,9 @@ def train_cells(
                     simulation = Simulation(task, grid.method_of, grid=values, **simulation_arguments(first, task))
                     log(f"{simulation.cells} of {len(cells)} cells at once; lanes: {simulation.lanes}")
                 simulation.grid = values  # as many cells as before: no new compilation
-                schedule = HostSchedule(first.rounds or 0, first.evaluate_every, first.checkpoint_every)
                 after = _after(cells[chunk], journals[chunk], on_progress)
-                results += run_rounds(simulation, journals[chunk], schedule, stop, after, log)
+                own = {"calls": calls[chunk], "start": weights}
+                results += run_rounds(simulation, journals[chunk], _schedule(first), stop, after, log, **own)
                 begin += chunk_size
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error) or chunk_size == 1:
@@ -87,14 +94,26 @@ def train_cells(
         return results
 
 
-def _journal(task: Task, cell: Cell, out: Path, option: int | None, locks: ExitStack) -> CellJournal:
+def _schedule(config: RunConfig) -> HostSchedule:
+    return HostSchedule(config.rounds or 0, config.evaluate_every, config.checkpoint_every)
+
+
+def _calls(task: Task, cell: Cell, out: Path) -> Calls:
+    calls = Calls(callbacks_of(cell.config, out / cell.name), cell.config.settings())
+    calls.check(task, _schedule(cell.config))
+    return calls
+
+
+def _journal(
+    task: Task, cell: Cell, out: Path, option: int | None, locks: ExitStack, weights: Params | None
+) -> CellJournal:
     """The cell's journal; its folder is created if it does not exist, and locked until `locks` closes."""
     path = out / cell.name
     locks.enter_context(RunLock(path))
-    open_folder(Files(path, True, cell.config.settings(), cell.config.tensorboard), task)
+    open_folder(Files(path, True, cell.config.settings()), task, weights)
     message = message_bytes(task, from_spec(cell.config.method))
-    own = (cell.config.tensorboard, task.metric_kinds, dict(cell.config.method), task.model_weights)
-    journal = CellJournal(path, len(task.train), message, *own)
+    of_task = (task.metric_kinds, dict(cell.config.method), task.model_weights)
+    journal = CellJournal(path, len(task.train), message, *of_task)
     journal.option = option
     return journal
 

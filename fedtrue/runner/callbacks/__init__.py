@@ -1,0 +1,1 @@
+"""Callbacks: what they see, when they are called, and the ready ones."""
