@@ -1,6 +1,6 @@
 """Image classification: loss, accuracy and preprocessing of the image tasks. Columns `image` (uint8) and `label`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from fedtrue.data.client_data import ClientData, ClientIds
+from fedtrue.data.client_data import ClientData
 from fedtrue.data.columns import Example, Fixed, Schema
 from fedtrue.models.cnn import small_cnn
 from fedtrue.models.losses import token_cross_entropy
@@ -111,16 +111,3 @@ def check_labels(examples: Iterable[Example], classes: int, file_name: str) -> I
                 f"{file_name}: client {client!r} has label {label} of {classes} classes: download it again"
             )
         yield client, {"image": example["image"], "label": label}
-
-
-def partitioned(central: ClientData, parts: Sequence[np.ndarray], prefix: str) -> ClientData:
-    """The rows of a data set, partitioned into clients: client k has the rows `parts[k]`."""
-    order = np.concatenate(parts)
-    sizes = np.array([len(part) for part in parts], np.int64)
-    digits = len(str(len(parts) - 1))
-    return ClientData(
-        {name: np.asarray(column)[order] for name, column in central.columns.items()},
-        np.cumsum(sizes) - sizes,
-        sizes,
-        ClientIds.from_names(f"{prefix}_{client:0{digits}}" for client in range(len(parts))),
-    )

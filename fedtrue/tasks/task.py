@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedtrue.data.accept import Clients, as_client_data
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
 from fedtrue.precision import float64
@@ -182,7 +183,7 @@ def masked_mean(per_example: Array, mask: Array) -> tuple[Array, tuple[Array, Ar
 
 
 def from_arrays(
-    clients: Sequence[Mapping[str, Any]],
+    clients: Clients,
     init: Callable[[Array], Params],
     loss: Callable[[Params, Batch], Array],
     *,
@@ -190,7 +191,7 @@ def from_arrays(
     higher_is_better: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
     percent: Sequence[str] = (),
-    test: Sequence[Mapping[str, Any]] | None = None,
+    test: Clients | None = None,
     name: str = "own",
     batch_size: int = 32,
     **settings: Any,
@@ -198,7 +199,8 @@ def from_arrays(
     """A task from plain arrays and the loss of one example.
 
     Args:
-        clients: for each client a dict of arrays; the leading axis counts examples.
+        clients: a list with a dict of arrays per client, or a dict from the client's name to its dict of arrays, or
+            `ClientData` (see `ft.data`); the leading axis counts examples.
         init: random key → initial weights, any tree of arrays.
         loss: `loss(params, example)` of ONE example, a dict of array rows. Batching and masking are done here.
         metrics: `metrics(params, example)` → {name: number}, also of one example.
@@ -229,8 +231,8 @@ def from_arrays(
         loss=batch_loss,
         metrics=batch_metrics,
         metric_kinds=declared_metrics(higher_is_better, lower_is_better, percent),
-        train=ClientData.from_clients(clients),
-        test=ClientData.from_clients(test) if test is not None else None,
+        train=as_client_data(clients),
+        test=as_client_data(test, "test") if test is not None else None,
         batch_size=batch_size,
         **settings,
     )
