@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtrue.data.client_data import ClientData, Ragged
+from fedtrue.data.client_data import ClientData
 
 TABLE_READERS = {  # package of a type → the call that makes clients of it
     "pandas": "ft.data.from_pandas(table, client=COLUMN, label=COLUMN)",
@@ -23,8 +23,8 @@ def as_client_data(clients: Clients, what: str = "clients") -> ClientData:
     """The data of many clients from what a user has.
 
     Args:
-        clients: `ClientData`; a list of dicts of arrays, one per client; or a dict from the client's name to its dict of
-            arrays. The leading axis of an array counts examples.
+        clients: `ClientData`, a list of dicts of arrays (one dict per client), or a dict from the client's name to its
+            dict of arrays. The leading axis of an array counts examples.
         what: the name of the argument, for errors.
 
     Returns:
@@ -35,12 +35,23 @@ def as_client_data(clients: Clients, what: str = "clients") -> ClientData:
     >>> len(data), list(data.names)
     (2, ['ann', 'bob'])
     """
-    data = clients if isinstance(clients, ClientData) else _from_dicts(clients, what)
+    data = clients if isinstance(clients, ClientData) else from_dicts_unchecked(clients, what)
     _check_columns(data, what)
     return data
 
 
-def _from_dicts(clients: Any, what: str) -> ClientData:
+def check_same_classes(train: ClientData, test: ClientData | None, what: str = "test") -> None:
+    """Refuses two data sets whose labels stand for different classes."""
+    first, second = train.classes, None if test is None else test.classes
+    if first is not None and second is not None and list(first) != list(second):
+        raise ValueError(
+            f"the labels of clients and {what} stand for different classes ({', '.join(first[:5])} … and "
+            f"{', '.join(second[:5])} …): read {what} with classes=train.classes"
+        )
+
+
+def from_dicts_unchecked(clients: Any, what: str) -> ClientData:
+    """The data of a list or dict of clients; columns may still hold strings or NaN."""
     if reader := _table_reader(clients):
         raise ValueError(f"{what} is a {type(clients).__name__}, which does not say whose rows are whose: use {reader}")
     if isinstance(clients, Mapping):
@@ -52,7 +63,8 @@ def _from_dicts(clients: Any, what: str) -> ClientData:
     else:
         names = None
     if not isinstance(clients, Sequence) or isinstance(clients, str | bytes):
-        raise ValueError(f"{what} has the type {type(clients).__name__}: give a list of dicts of arrays, one dict per client")
+        kind = type(clients).__name__
+        raise ValueError(f"{what} has the type {kind}: give a list of dicts of arrays, one dict per client")
     for position, client in enumerate(clients):
         if not isinstance(client, Mapping):
             owner = position if names is None else repr(names[position])

@@ -196,7 +196,7 @@ DATA_ARGUMENTS = ("examples", "labels", "coarse", "fine")  # of these functions;
 
 
 def partition_by_name(name: str, clients: int, seed: int, data: Mapping[str, Any], options: Mapping[str, Any]) -> Parts:
-    """The partition `PARTITIONS[name]` of the `data` that it needs (see DATA_ARGUMENTS), with `options` such as alpha."""
+    """The partition `PARTITIONS[name]` of the `data` it needs (see DATA_ARGUMENTS), with `options` such as alpha."""
     function = look_up("partition", PARTITIONS, name)
     taken = inspect.signature(function).parameters
     valid = [option for option in taken if option not in (*DATA_ARGUMENTS, "clients", "seed")]

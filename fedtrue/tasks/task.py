@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.data.accept import Clients, as_client_data
+from fedtrue.data.accept import Clients, as_client_data, check_same_classes
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
 from fedtrue.precision import float64
@@ -236,6 +236,7 @@ def from_arrays(
         batch_size=batch_size,
         **settings,
     )
+    check_same_classes(task.train, task.test)
     if metrics:
         check_metrics(task)
     return task
