@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, methods, server, tasks, theory
+from fedtrue import client, data, methods, server, tasks, theory
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -25,6 +25,7 @@ __all__ = [
     "Task",
     "__version__",
     "client",
+    "data",
     "diagnose",
     "evaluate",
     "fedopt",

@@ -112,4 +112,3 @@ def _not_numbers(data: ClientData, name: str, what: str) -> str:
     first = column[int(data.starts[0])]
     cure = f"number the classes with ft.data.from_dicts(…, label={name!r}), or leave the column out"
     return f"{what}: column {name!r} holds strings such as {str(np.ravel(first)[0])!r}, but models take numbers: {cure}"
-

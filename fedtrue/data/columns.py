@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 
 from fedtrue.data.client_data import ClientData, ClientIds, Column, Ragged
+from fedtrue.data.rows import take
 
 T = TypeVar("T")
 Example = tuple[str, Mapping[str, Any]]  # (client id, column → value)
@@ -48,6 +49,11 @@ class Chunk:
 
     clients: Sequence[str]  # the client of each example
     columns: Mapping[str, Any]  # the stacked values of each column; for a varying column a list of rows
+
+    def subset(self, indices: np.ndarray) -> Chunk:
+        """The examples at these indices."""
+        columns = {name: take(values, indices) for name, values in self.columns.items()}
+        return Chunk(take(self.clients, indices), columns)
 
 
 Examples = Iterable[Example] | Iterable[Chunk]  # a source yields only one of the two kinds

@@ -162,9 +162,7 @@ def scan_splits(conversion: Conversion, splits: Mapping[str, Callable[[], Iterat
 def in_memory(conversion: Conversion, splits: Mapping[str, Callable[[], Iterator[Rows]]]) -> dict[str, ClientData]:
     """All rows of all splits as clients in memory; they are read twice."""
     scan_splits(conversion, splits)
-    return {
-        split: gathered((conversion.chunk(rows) for rows in read()), conversion) for split, read in splits.items()
-    }
+    return {split: gathered((conversion.chunk(rows) for rows in read()), conversion) for split, read in splits.items()}
 
 
 def gathered(chunks: Iterable[Chunk], conversion: Conversion) -> ClientData:
@@ -191,4 +189,3 @@ def _join(chunks: Sequence[Chunk], name: str, kind: Any, order: np.ndarray) -> C
         return np.concatenate([np.asarray(chunk.columns[name]) for chunk in chunks]).astype(kind.dtype)[order]
     rows = [row for chunk in chunks for row in chunk.columns[name]]
     return Ragged.from_rows([rows[index].astype(kind.dtype) for index in order])
-

@@ -22,11 +22,14 @@ def read(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for location, record in read_objects(path):
         if "client" not in record or not ("text" in record or "title" in record):
             raise ValueError(f"{location} is not an object with 'client' and 'text' or 'title': add the missing keys")
-        yield str(record["client"]), {
-            "title": _string(location, record, "title"),
-            "text": _string(location, record, "text"),
-            "tags": _strings(location, record, "tags"),
-        }
+        yield (
+            str(record["client"]),
+            {
+                "title": _string(location, record, "title"),
+                "text": _string(location, record, "text"),
+                "tags": _strings(location, record, "tags"),
+            },
+        )
 
 
 def _parse_line(location: str, line: bytes) -> dict[str, Any]:

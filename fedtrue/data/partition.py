@@ -195,8 +195,14 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
 DATA_ARGUMENTS = ("examples", "labels", "coarse", "fine")  # of these functions; the others are a user's choices
 
 
+def data_arguments(name: str) -> list[str]:
+    """What a partition needs to know of the examples: their number, labels, coarse and fine labels."""
+    taken = inspect.signature(look_up("partition", PARTITIONS, name)).parameters
+    return [argument for argument in DATA_ARGUMENTS if argument in taken]
+
+
 def partition_by_name(name: str, clients: int, seed: int, data: Mapping[str, Any], options: Mapping[str, Any]) -> Parts:
-    """The partition `PARTITIONS[name]` of the `data` it needs (see DATA_ARGUMENTS), with `options` such as alpha."""
+    """The partition `PARTITIONS[name]` of the `data` it needs (see `data_arguments`), with `options` such as alpha."""
     function = look_up("partition", PARTITIONS, name)
     taken = inspect.signature(function).parameters
     valid = [option for option in taken if option not in (*DATA_ARGUMENTS, "clients", "seed")]
@@ -208,7 +214,7 @@ def partition_by_name(name: str, clients: int, seed: int, data: Mapping[str, Any
     for option in valid:
         if taken[option].default is inspect.Parameter.empty and option not in options:
             raise ValueError(f"partition {name!r} needs {option}: give a number, e.g. {option}=0.5")
-    needed = {argument: data[argument] for argument in DATA_ARGUMENTS if argument in taken}
+    needed = {argument: data[argument] for argument in data_arguments(name)}
     return function(**needed, clients=clients, seed=seed, **options)
 
 

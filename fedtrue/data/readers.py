@@ -1,7 +1,7 @@
 """`ft.data.from_*`: clients from what a user has.
 
-Every function takes the same roles of columns (see `ColumnRoles`). Supervised data gets the columns `x` and `y`: images,
-or numeric columns side by side, in `x`, labels in `y`. The names of classes that were strings are in `classes`.
+Every function takes the same roles of columns (see `ColumnRoles`). Supervised data gets the columns `x` (images,
+or numeric columns side by side) and `y` (labels). The names of classes that were strings are in `classes`.
 """
 
 from __future__ import annotations

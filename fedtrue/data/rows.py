@@ -41,9 +41,18 @@ class Rows:
         valid = ", ".join(list(self.columns)[:20])
         raise ValueError(f"{self.where} has no column {name!r}{suggestion(name, self.columns)}; it has: {valid}")
 
+    def subset(self, indices: np.ndarray) -> Rows:
+        """The rows at these indices; errors about them do not name the row's number any more."""
+        return Rows({name: take(values, indices) for name, values in self.columns.items()}, self.where, self.first)
+
     def error(self, index: int, name: str, problem: str) -> ValueError:
         """The error for one value: it names the file, the row and the column."""
         return ValueError(f"{self.where}, row {self.first + index}: column {name!r} {problem}")
+
+
+def take(values: Any, indices: np.ndarray) -> Any:
+    """The entries of a list or an array at these indices."""
+    return values[indices] if isinstance(values, np.ndarray) else [values[index] for index in indices]
 
 
 def is_numeric(values: Any) -> bool:

@@ -8,12 +8,11 @@ import numpy as np
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import steps_per_epoch
-from fedtrue.names import look_up
 from fedtrue.precision import default_precision
 from fedtrue.runner.resolve import method_spec
 from fedtrue.runner.settings import RunConfig
-from fedtrue.spec import check_options, from_spec, option_table, with_spec
-from fedtrue.tasks.registry import TASKS
+from fedtrue.spec import check_option_names, from_spec, option_table, with_spec
+from fedtrue.tasks.registry import find_task
 from fedtrue.tasks.task import Task
 
 EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federation, not of a run
@@ -21,8 +20,8 @@ EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federat
 
 def load_task(config: RunConfig) -> Task:
     """The task, with the settings of this run."""
-    factory = look_up("task", TASKS, config.task).factory
-    check_options("task", config.task, config.task_options)
+    factory = find_task(config.task).factory
+    check_option_names(config.task, factory, config.task_options)
     options = dict(config.task_options)
     if "dtype" in option_table(factory):
         options = {"dtype": config.precision or default_precision(), **options}

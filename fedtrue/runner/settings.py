@@ -25,7 +25,7 @@ from fedtrue.precision import PRECISIONS
 from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
 from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
-from fedtrue.tasks.registry import TASKS
+from fedtrue.tasks.registry import TASKS, find_task
 
 RATES = {
     "client_rate": "client",
@@ -124,7 +124,7 @@ def method_settings() -> list[str]:
 
 def check_names(config: RunConfig) -> None:
     """Refuses wrong names and options, before any data is opened."""
-    look_up("task", TASKS, config.task)
+    find_task(config.task)
     if config.precision is not None:
         look_up("precision", PRECISIONS, config.precision)
     factory = look_up("method", METHODS, config.method_name)
@@ -164,13 +164,16 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
             config = replace(config, method={**config.method, "name": _check_type(where, key, value, str)})
         elif key == "task_options":
             config = replace(config, task_options={**config.task_options, **value})
+        elif key == "model":  # short for an option of the task
+            model = change_part(config.task_options.get("model"), value)
+            config = replace(config, task_options={**config.task_options, "model": model})
         elif key in run_settings():
             hint = get_type_hints(RunConfig)[key]
             config = replace(config, **{key: _check_type(where, key, value, hint)})
         elif key in method_settings():
             config = replace(config, method=_change_option(config.method, key, value))
         else:
-            valid = ["task", "method", "task_options", *method_settings(), *run_settings()]
+            valid = ["task", "model", "method", "task_options", *method_settings(), *run_settings()]
             raise ValueError(
                 f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}"
             )

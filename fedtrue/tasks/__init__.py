@@ -3,6 +3,7 @@
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.imported import imported
 from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.quadratic import quadratic
@@ -23,6 +24,7 @@ __all__ = [
     "cifar100",
     "descriptions",
     "from_arrays",
+    "imported",
     "mnist",
     "quadratic",
     "shakespeare",
