@@ -2,7 +2,7 @@
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -103,7 +103,8 @@ def _answer(found: Imported) -> Answer:
     answer: dict[str, Any] = {
         "name": found.name,
         "folder": str(found.folder),
-        **{key: meta[key] for key in ("format", "kind", "columns", "classes", "splits", "partition", "test_fraction")},
+        **{key: meta[key] for key in ("format", "kind", "columns", "classes", "partition", "test_fraction")},
+        "splits": found.counts,
         "class_names": None if classes is None else list(classes),
         "models": models,
     }
@@ -111,11 +112,19 @@ def _answer(found: Imported) -> Answer:
         ["kind", meta["kind"].replace("_", " ")],
         ["columns", ", ".join(f"{name} {_column_text(kind)}" for name, kind in meta["columns"].items())],
         *([["classes", _class_text(meta["classes"], classes)]] if meta["classes"] else []),
-        *([split, f"{n['clients']:,} clients, {n['examples']:,} examples"] for split, n in meta["splits"].items()),
+        *([split, _count_text(counts)] for split, counts in found.counts.items()),
         ["folder", str(found.folder)],
     ]
-    command = f"fedtrue run {found.name} --model {' | '.join(models)}"
-    return Answer(answer, printer(table(f"Imported {found.name}", ["", "value"], rows), f"train on it: {command}"))
+    notes = [
+        f"train on it: fedtrue run {found.name} --model {' | '.join(models)}",
+        "learning rates that you do not give are values to start from: tune them with fedtrue sweep",
+    ]
+    return Answer(answer, printer(table(f"Imported {found.name}", ["", "value"], rows), *notes))
+
+
+def _count_text(counts: Mapping[str, int]) -> str:
+    clients = "1 client" if counts["clients"] == 1 else f"{counts['clients']:,} clients"
+    return f"{clients}, {counts['examples']:,} examples"
 
 
 def _column_text(kind: dict[str, Any]) -> str:

@@ -84,6 +84,11 @@ class Roles:
         if shape is not None and (len(shape) not in (2, 3) or min(shape) < 1):
             raise ValueError(f"image_shape is {tuple(shape)}: give (height, width) or (height, width, channels)")
 
+    def named_columns(self) -> list[str]:
+        """All columns that have a role."""
+        single = [self.client, self.label, self.image, self.text, self.tags]
+        return [*filter(None, single), *as_list(self.features or ()), *as_list(self.ignore)]
+
 
 class Conversion:
     """How the rows of a table become examples. `scan` must have seen all rows before `chunk` is called."""
@@ -102,6 +107,8 @@ class Conversion:
 
     def scan(self, rows: Rows) -> None:
         """Learn shapes, classes and vocabularies from one chunk."""
+        for name in self.roles.named_columns():
+            rows.column(name)  # a wrong name is an error before anything is converted
         for part in self.parts:
             part.scan(rows)
 

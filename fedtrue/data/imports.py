@@ -24,6 +24,7 @@ from fedtrue.data.locations import data_folders, data_root
 from fedtrue.data.sources import Source
 
 FOLDER = "imported"
+SPLITS = ("train", "validation", "test")  # the order in which they are shown
 IMPORT_VERSION = 1  # of the layout of a data set's folder
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -42,8 +43,14 @@ class Imported:
         vocabularies = json.loads((self.folder / VOCABULARIES).read_text())
         return {
             split: replace(columns.open_columns(self.folder / split, schema), vocabularies=vocabularies)
-            for split in self.meta["splits"]
+            for split in self.counts
         }
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """The numbers of clients and examples of each split."""
+        known = [split for split in SPLITS if split in self.meta["splits"]]
+        return {split: self.meta["splits"][split] for split in dict.fromkeys([*known, *self.meta["splits"]])}
 
     @property
     def summary(self) -> str:

@@ -209,7 +209,7 @@ def partition_by_name(name: str, clients: int, seed: int, data: Mapping[str, Any
     for option in options:
         if option not in valid:
             raise ValueError(
-                f"partition {name!r} has no {option}{suggestion(option, valid)}: it takes {', '.join(valid) or 'none'}"
+                f"partition {name!r} has no {option}{suggestion(option, valid)}: it takes {', '.join(valid) or 'no options'}"
             )
     for option in valid:
         if taken[option].default is inspect.Parameter.empty and option not in options:

@@ -13,6 +13,7 @@ LABEL_COLUMNS = ("y", "label")
 MAX_BARS = 40  # clients drawn as bars; more are columns of a heat map
 MAX_COLOURS = 20  # classes with a colour of their own; more are rows of a heat map
 MAX_CLASS_TICKS = 40
+LOG_SCALE_FROM = 20  # times the median
 HATCHES = ("", "///", "...")
 
 
@@ -68,8 +69,9 @@ def _draw_bars(axes: Any, data: ClientData, counts: np.ndarray, title: str) -> N
         axes.bar(positions, counts[:, label], bottom=bottoms, label=name, **style)
         bottoms += counts[:, label]
     axes.set_xticks(positions, list(data.client_ids), rotation=90 if len(data) > 8 else 0)
+    axes.set_xlim(-0.6, len(data) - 0.4)
     axes.set_ylabel("examples")
-    axes.set_title(_title(title, data))
+    axes.set_title(_title(title, data.sizes))
     handles, names = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], names[::-1], title="class", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
@@ -80,31 +82,35 @@ def _draw_heat_map(figure: Any, data: ClientData, counts: np.ndarray, title: str
     shares = counts / counts.sum(axis=1, keepdims=True)
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    image = upper.imshow(
-        shares[order].T, aspect="auto", origin="lower", cmap="viridis", vmin=0, vmax=1, interpolation="nearest"
-    )
+    style = {"aspect": "auto", "origin": "lower", "interpolation": "nearest", "cmap": "Blues", "vmin": 0}
+    image = upper.imshow(shares[order].T, **style)
     names = _class_names(data, counts.shape[1])
     step = -(-len(names) // MAX_CLASS_TICKS)
     upper.set_yticks(range(0, len(names), step), names[::step], fontsize=8 if len(names) > 15 else None)
     upper.set_ylabel("class")
-    upper.set_title(_title(title, data))
+    upper.set_title(_title(title, data.sizes))
     figure.colorbar(image, ax=[upper, lower], label="share of the client's examples", pad=0.02)
-    lower.fill_between(np.arange(len(data)), counts.sum(axis=1)[order], step="mid", color=COLOURS[0])
-    lower.set_ylim(bottom=0)
-    lower.set_xlim(-0.5, len(data) - 0.5)
-    lower.set_ylabel("examples")
+    _draw_stairs(lower, counts.sum(axis=1)[order])
     lower.set_xlabel("clients, sorted by their most frequent class")
-    lower.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_sizes(axes: Any, sizes: np.ndarray, title: str) -> None:
-    axes.fill_between(np.arange(len(sizes)), np.sort(sizes)[::-1], step="mid", color=COLOURS[0])
-    axes.set_ylim(bottom=0)
+    _draw_stairs(axes, np.sort(sizes)[::-1])
     axes.set_xlabel("clients, the largest first")
+    axes.set_title(_title(title, sizes))
+
+
+def _draw_stairs(axes: Any, sizes: np.ndarray) -> None:
+    """Examples per client; on a logarithmic axis if a few clients would hide all others."""
+    axes.stairs(sizes, np.arange(len(sizes) + 1) - 0.5, fill=True, color=COLOURS[0])
+    axes.set_xlim(-0.5, len(sizes) - 0.5)
+    if sizes.max() > LOG_SCALE_FROM * np.median(sizes):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_ylabel("examples")
-    axes.set_title(f"{title}: {len(sizes):,} clients, {int(sizes.sum()):,} examples")
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _title(title: str, data: ClientData) -> str:
-    return f"{title}: {len(data):,} clients, {data.examples:,} examples"
+def _title(title: str, sizes: np.ndarray) -> str:
+    return f"{title}: {len(sizes):,} clients, {int(sizes.sum()):,} examples"

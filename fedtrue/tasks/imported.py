@@ -26,6 +26,7 @@ from fedtrue.tasks.tag_prediction import padded_ids, tag_task
 from fedtrue.tasks.task import Rates, Task, check_positive, split_validation_clients
 
 ROUNDS = 100
+MAX_DEVIATIONS = 10.0
 STARTING_RATES = {  # where to start tuning: they train the data sets of our tests, none of them is the best
     ("sgd", client, correction): Rates(rate, 1.0)
     for client, rate in {"sgd": 0.1, "adagrad": 0.03, "adam": 0.001}.items()
@@ -78,17 +79,27 @@ def imported(
     models = MODELS[source.meta["kind"]]
     table = {"name": model} if isinstance(model, str) else dict(model or {})
     chosen, options = table.pop("name", next(iter(models))), table
-    build = look_up(f"model of {name} ({source.meta['kind'].replace('_', ' ')})", models, chosen)
+    build = _look_up_model(source, models, chosen)
     check_option_names(f"model {chosen!r}", build, options, skip=("data",))
     splits = source.splits()
     train, held_out = splits["train"], splits.get("validation")
     if validation and held_out is None:
         train, held_out = split_validation_clients(train, validation)
     settings = {"name": name, "validation": held_out, "test": splits.get("test"), "rounds": ROUNDS}
-    settings["source"] = f"{source.summary}; learning rates that are not given are values to start from, not tuned"
+    settings["source"] = source.summary
     task = build(Data(source, train, settings, compute_dtype(dtype)), **options)
     given = {"model": model, "dtype": dtype, "validation": validation or None}
     return with_spec(task, made_spec(name, given))
+
+
+def _look_up_model(source: Imported, models: Mapping[str, Callable[..., Task]], chosen: str) -> Callable[..., Task]:
+    kind = source.meta["kind"]
+    if kind == "features" and chosen in MODELS["image"] and chosen not in models:
+        cure = "import it again with --image COLUMN or --image-shape HEIGHT,WIDTH"
+        raise ValueError(
+            f"{chosen} needs images, but {source.name} has features: {cure}, or choose {', '.join(models)}"
+        )
+    return look_up(f"{source.name} has {kind.replace('_', ' ')}: model", models, chosen)
 
 
 def _cnn(data: Data) -> Task:
@@ -128,14 +139,20 @@ def _vector_task(data: Data, model: Model, keep_shape: bool = False) -> Task:
 
 
 def _preprocess(data: Data, keep_shape: bool) -> Preprocess:
-    """Pixels from 0 to 1; features with mean 0 and deviation 1 over the train examples; flat unless `keep_shape`."""
+    """Pixels from 0 to 1; features with mean 0 and deviation 1 over the train examples; flat unless `keep_shape`.
+
+    A feature that differs from 0 in few examples has a small deviation: it is cut off at ±MAX_DEVIATIONS.
+    """
     is_pixels = np.dtype(data.source.meta["columns"]["x"]["dtype"]) == np.uint8
-    scale = _standardised(data, "x")
+    is_features = data.source.meta["kind"] == "features"
+    standardised = _standardised(data, "x")
     shape = data.shape if keep_shape else (data.features,)
 
     def preprocess(x: Array) -> Array:
         x = x.astype(jnp.float32)
-        return (x / 255 if is_pixels else scale(x)).reshape(-1, *shape)
+        x = x / 255 if is_pixels else x
+        x = jnp.clip(standardised(x), -MAX_DEVIATIONS, MAX_DEVIATIONS) if is_features else x
+        return x.reshape(-1, *shape)
 
     return preprocess
 
