@@ -21,10 +21,9 @@ from fedtrue.data.cache import META, build_folder, is_intact, source_identity
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.import_stream import VOCABULARIES, ImportPlan, convert
 from fedtrue.data.locations import data_folders, data_root
-from fedtrue.data.sources import Source
+from fedtrue.data.sources import Source, ordered_splits
 
 FOLDER = "imported"
-SPLITS = ("train", "validation", "test")  # the order in which they are shown
 IMPORT_VERSION = 1  # of the layout of a data set's folder
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -49,8 +48,8 @@ class Imported:
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """The numbers of clients and examples of each split."""
-        known = [split for split in SPLITS if split in self.meta["splits"]]
-        return {split: self.meta["splits"][split] for split in dict.fromkeys([*known, *self.meta["splits"]])}
+        counts = self.meta["splits"]
+        return {split: counts[split] for split in ordered_splits(counts)}
 
     @property
     def summary(self) -> str:

@@ -208,9 +208,8 @@ def partition_by_name(name: str, clients: int, seed: int, data: Mapping[str, Any
     valid = [option for option in taken if option not in (*DATA_ARGUMENTS, "clients", "seed")]
     for option in options:
         if option not in valid:
-            raise ValueError(
-                f"partition {name!r} has no {option}{suggestion(option, valid)}: it takes {', '.join(valid) or 'no options'}"
-            )
+            takes = ", ".join(valid) or "no options"
+            raise ValueError(f"partition {name!r} has no {option}{suggestion(option, valid)}: it takes {takes}")
     for option in valid:
         if taken[option].default is inspect.Parameter.empty and option not in options:
             raise ValueError(f"partition {name!r} needs {option}: give a number, e.g. {option}=0.5")

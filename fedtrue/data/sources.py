@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedtrue.data.rows import Rows, rows_per_chunk
 from fedtrue.names import look_up
 
 CLIENT = "client"  # the column of the client in formats that have clients
+SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {  # what folders, files and arrays of a split are called
     "train": "train",
     "training": "train",
@@ -65,7 +66,14 @@ def open_source(paths: Sequence[str | Path], file_format: str | None = None) -> 
     for file in files:
         if not file.exists():
             raise ValueError(f"{file} does not exist: check the path")
-    return look_up("format", FORMATS, file_format or guess_format(files[0]))(files)
+    source = look_up("format", FORMATS, file_format or guess_format(files[0]))(files)
+    return replace(source, splits={split: source.splits[split] for split in ordered_splits(source.splits)})
+
+
+def ordered_splits(names: Iterable[str]) -> list[str]:
+    """train, validation, test, then others."""
+    names = list(names)
+    return [*(name for name in SPLITS if name in names), *(name for name in names if name not in SPLITS)]
 
 
 def guess_format(path: Path) -> str:
@@ -222,11 +230,13 @@ def _open_npz(paths: Sequence[Path]) -> Source:
 
 
 def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a NumPy archive: save arrays of numbers with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, AttributeError, EOFError, OSError, ValueError) as error:
-        reason = "it holds Python objects" if "pickle" in str(error) else "not a NumPy archive"
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        reason = "it holds Python objects" if "pickle" in str(error) else "it is damaged"
         raise ValueError(f"{path} cannot be read ({reason}): save arrays of numbers with numpy.savez") from None
     if not arrays or any(array.ndim == 0 for array in arrays.values()):
         raise ValueError(f"{path} needs arrays with one row per example: save them with numpy.savez")
