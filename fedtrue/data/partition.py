@@ -11,6 +11,8 @@ import numpy as np
 
 from fedtrue.names import look_up, suggestion
 
+__all__ = ["dirichlet", "dirichlet_sizes", "iid", "pachinko", "power_law", "shards"]
+
 Parts = list[np.ndarray]  # for each client the indices of its examples
 
 

@@ -23,6 +23,8 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "precision": None if task.float64 else default_precision(),
     }
     filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
+    if task.spec is not None and "model" in part_options(task.spec):  # also one that the task has chosen itself
+        filled["task_options"] = {**config.task_options, "model": part_options(task.spec)["model"]}
     return replace(config, method=from_spec(method_spec(config, task)).spec, **filled)
 
 

@@ -27,11 +27,19 @@ from fedtrue.tasks.task import Rates, Task, check_positive, split_validation_cli
 
 ROUNDS = 100
 MAX_DEVIATIONS = 10.0
-STARTING_RATES = {  # where to start tuning: they train the data sets of our tests, none of them is the best
-    ("sgd", client, correction): Rates(rate, 1.0)
-    for client, rate in {"sgd": 0.1, "adagrad": 0.03, "adam": 0.001}.items()
-    for correction in ("none", "joint")
-}
+
+
+def _starting_rates(rates: Mapping[str, float]) -> dict[tuple[str, str, str], Rates]:
+    return {
+        ("sgd", client, correction): Rates(rate, 1.0)
+        for client, rate in rates.items()
+        for correction in ("none", "joint")
+    }
+
+
+# Where to start tuning: they train the data sets of our tests, and are not the best for any.
+STARTING_RATES = _starting_rates({"sgd": 0.1, "adagrad": 0.1, "adam": 0.003})
+TEXT_RATES = _starting_rates({"sgd": 10.0, "adagrad": 0.3, "adam": 0.03})  # a word is one of a hundred in its text
 
 
 class Data(NamedTuple):
@@ -88,8 +96,8 @@ def imported(
     settings = {"name": name, "validation": held_out, "test": splits.get("test"), "rounds": ROUNDS}
     settings["source"] = source.summary
     task = build(Data(source, train, settings, compute_dtype(dtype)), **options)
-    given = {"model": model, "dtype": dtype, "validation": validation or None}
-    return with_spec(task, made_spec(name, given))
+    recorded = {"model": {"name": chosen, **options} if options else chosen, "dtype": dtype}
+    return with_spec(task, made_spec(name, {**recorded, "validation": validation or None}))
 
 
 def _look_up_model(source: Imported, models: Mapping[str, Callable[..., Task]], chosen: str) -> Callable[..., Task]:
@@ -212,11 +220,6 @@ def _word_regression(data: Data) -> Task:
     )
 
 
-TEXT_RATES = {  # a word is one of a hundred in its text, so its weight needs larger steps
-    key: Rates(rate, 1.0)
-    for client, rate in {"sgd": 10.0, "adagrad": 0.3, "adam": 0.03}.items()
-    for key in (("sgd", client, "none"), ("sgd", client, "joint"))
-}
 MODELS: dict[str, dict[str, Callable[..., Task]]] = {  # kind of data → models, the default first
     "image": {"cnn": _cnn, "resnet18": _resnet18, "mlp": _mlp, "logistic": _logistic},
     "features": {"mlp": _mlp, "logistic": _logistic},
