@@ -50,6 +50,8 @@ class Features:
         self._are_pixels, self._largest = True, 0.0  # whole numbers from 0 to 255
 
     def scan(self, rows: Rows) -> None:
+        if self.shape is not None and self._wanted_shape is None:
+            return  # the first chunk has told all; wrong values further down are found by `convert`
         self.names = self._numeric_columns(rows) if self.names is None else self.names
         values = self._numbers(rows)
         self.shape = values.shape[1:] if self.shape is None else self.shape

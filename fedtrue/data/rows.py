@@ -65,7 +65,7 @@ def is_numeric(values: Any) -> bool:
         return True
     present = [value for value in values if not is_missing(value)]
     try:
-        return bool(present) and np.asarray(np.asarray(present), np.float64).size > 0
+        return bool(present) and np.asarray(present, np.float64).size > 0
     except (TypeError, ValueError):
         return False
 
@@ -78,16 +78,18 @@ def is_missing(value: Any) -> bool:
 
 
 def numbers(rows: Rows, name: str) -> np.ndarray:
-    """A column as float32 (rows, …); a missing value or a text raises a ValueError with its row."""
+    """A column as float32 (rows, …); a text, or a number that is missing or not finite, is an error with its row."""
     values = rows.column(name)
     try:
-        array = np.asarray(np.asarray(values), np.float64)
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which is refused below
+            array = np.asarray(values, np.float64).astype(np.float32)
     except (TypeError, ValueError):
         raise _why_not_numbers(rows, name, values) from None
-    if np.isnan(array).any():
-        bad = int(np.flatnonzero(np.isnan(array).reshape(len(array), -1).any(axis=1))[0])
-        raise rows.error(bad, name, "is missing or NaN: fill it in or leave the row out")
-    return array.astype(np.float32)
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
+        problem = "is missing or NaN" if np.isnan(array[bad]).any() else "is infinite, or too large for float32"
+        raise rows.error(bad, name, f"{problem}: correct it or leave the row out")
+    return array
 
 
 def _why_not_numbers(rows: Rows, name: str, values: Any) -> ValueError:
@@ -96,7 +98,7 @@ def _why_not_numbers(rows: Rows, name: str, values: Any) -> ValueError:
         if is_missing(value):
             return rows.error(index, name, "is missing: fill it in or leave the row out")
         try:
-            shapes.append(np.asarray(np.asarray(value), np.float64).shape)
+            shapes.append(np.asarray(value, np.float64).shape)
         except (TypeError, ValueError):
             shown = value if isinstance(value, str) else type(value).__name__
             return rows.error(index, name, f"is {str(shown)[:40]!r}, not a number: correct it or ignore the column")

@@ -143,6 +143,7 @@ def test_several_files_are_read_one_after_another(tmp_path):
         ("user,age,paid\n", "has no examples"),
         ("usr,age,paid\na,1,yes\n", r"no column 'user' \(did you mean 'usr'\?\); it has: usr, age, paid"),
         ("user,age,paid\n,1,yes\n", "row 1: column 'user' is missing"),
+        ("user,age,paid\na,1,yes\na,1e39,yes\n", "row 2: column 'age' is infinite, or too large for float32"),
         ("user,age,paid\na,1,\n", "row 1: column 'paid' is missing"),
         ("user,paid\na,yes\n", "has no column of numbers besides user, paid"),
     ],
