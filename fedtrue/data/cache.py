@@ -194,4 +194,4 @@ def _explain_write_errors(root: Path, variable: str) -> Iterator[None]:
         if not full and not read_only:
             raise
         cure = f"free some space there or set {variable} to another folder (now {root})"
-        raise OSError(error.errno, f"cannot write the cache: {error.strerror}; {cure}") from error
+        raise OSError(error.errno, f"cannot write converted data: {error.strerror}; {cure}") from error

@@ -126,7 +126,7 @@ class Conversion:
         columns: dict[str, Any] = {}
         for part in self.parts:
             converted = part.convert(rows)
-            columns.update(converted)
+            columns.update(converted.columns)
             if converted.kept is not None:
                 owners = [owners[row] for row in converted.kept]
         return Chunk(owners, columns)
@@ -164,6 +164,11 @@ def scan_splits(conversion: Conversion, splits: Mapping[str, Callable[[], Iterat
                 conversion.scan(rows)
             elif conversion.label is not None:
                 conversion.label.scan(rows)
+    if conversion.kind == "labelled_text" and conversion.label is not None and conversion.label.is_regression:
+        raise ValueError(
+            f"column {conversion.label.name!r} holds numbers with a fraction, but texts are sorted into classes: "
+            "choose another label"
+        )
 
 
 def in_memory(conversion: Conversion, splits: Mapping[str, Callable[[], Iterator[Rows]]]) -> dict[str, ClientData]:

@@ -121,7 +121,9 @@ def import_source(
     """
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _ and -, a letter first")
-    splits = {**source.splits, **({} if test is None else {"test": test.splits["train"]})}
+    splits = dict(source.splits)
+    if test is not None:
+        splits["test"] = test.splits.get("test") or next(iter(test.splits.values()))
     plan.check(has_test="test" in splits)
     folder = data_root() / FOLDER / name
     if folder.exists() and not overwrite:

@@ -9,7 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,10 +20,11 @@ MAX_CLASSES = 10_000  # more different labels are numbers to predict (regression
 SHOWN_CLASSES = 8  # in errors
 
 
-class Converted(dict):
-    """Column → values. `kept`: the row each example came from, if it is not one example per row."""
+class Converted(NamedTuple):
+    """The values of a part's columns, by name."""
 
-    kept: np.ndarray | None = None
+    columns: dict[str, Any]
+    kept: np.ndarray | None = None  # the row that each example came from; None: one example per row
 
 
 class Part(Protocol):
@@ -90,7 +91,7 @@ class Features:
         return {}
 
     def convert(self, rows: Rows) -> Converted:
-        return Converted(x=self._numbers(rows))
+        return Converted({"x": self._numbers(rows)})
 
 
 class Images(Features):
@@ -121,7 +122,7 @@ class Images(Features):
     def convert(self, rows: Rows) -> Converted:
         if not self._encoded:
             return super().convert(rows)
-        return Converted(x=np.stack([self._decode(rows, index) for index in range(len(rows))]))
+        return Converted({"x": np.stack([self._decode(rows, index) for index in range(len(rows))])})
 
     def _decode(self, rows: Rows, index: int) -> np.ndarray:
         from PIL import Image, UnidentifiedImageError
@@ -257,7 +258,7 @@ class Label:
         return {} if names is None else {"y": names}
 
     def convert(self, rows: Rows) -> Converted:
-        return Converted(y=self.codes(rows))
+        return Converted({"y": self.codes(rows)})
 
 
 def _is_whole(value: Any) -> bool:

@@ -50,9 +50,8 @@ class Sentences:
             for words in sentences_of({"title": "", "text": text}):
                 tokens.append(encode_sentence([word.encode() for word in words], self._word_ids, SENTENCE_WORDS))
                 kept.append(row)
-        converted = Converted(tokens=np.array(tokens, np.int64).reshape(-1, SENTENCE_WORDS + 1))
-        converted.kept = np.array(kept, np.int64)
-        return converted
+        columns = {"tokens": np.array(tokens, np.int64).reshape(-1, SENTENCE_WORDS + 1)}
+        return Converted(columns, np.array(kept, np.int64))
 
 
 class BagsOfWords:
@@ -92,13 +91,12 @@ class BagsOfWords:
         word_ids, tag_ids = self._known
         words = [_known_ids(words_of(text)[:TEXT_WORDS], word_ids) for text in texts(rows, self._name)]
         if self._tags is None:
-            return Converted(words=words)
+            return Converted({"words": words})
         cells = enumerate(rows.column(self._tags))
         tags = [_known_ids(_tags_of(rows, index, self._tags, cell), tag_ids) for index, cell in cells]
         kept = [row for row, ids in enumerate(tags) if len(ids)]
-        converted = Converted(words=[words[row] for row in kept], tags=[tags[row] for row in kept])
-        converted.kept = np.array(kept, np.int64)
-        return converted
+        columns = {"words": [words[row] for row in kept], "tags": [tags[row] for row in kept]}
+        return Converted(columns, np.array(kept, np.int64))
 
 
 def _tags_of(rows: Rows, index: int, name: str, cell: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """ft.data.from_*: the same rows give the same clients, from any format."""
 
 import json
+import sys
 
 import generated
 import layouts
@@ -311,6 +312,20 @@ def test_hugging_face_splits_classes_and_images(tmp_path):
         ft.data.from_huggingface(unlabelled, client="user", image="picture", label="kind")
 
 
+def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "rows.parquet").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"need pyarrow: pip install 'fedtrue\[data\]'"):
+        ft.data.from_parquet(tmp_path / "rows.parquet", client="user", label="paid")
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    (tmp_path / "rows.parquet").write_bytes(b"no parquet")
+    with pytest.raises(ValueError, match=r"rows.parquet is not a readable Parquet file"):
+        ft.data.from_parquet(tmp_path / "rows.parquet", client="user", label="paid")
+
+
 def test_sentences_are_examples_and_their_words_are_numbered_by_frequency(tmp_path):
     (tmp_path / "p.jsonl").write_text('{"user": "a", "text": "A dog. A cat and a dog!", "likes": 3}\n')
     data = ft.data.from_json_lines(tmp_path / "p.jsonl", client="user", text="text", words=2)
@@ -330,6 +345,12 @@ def test_texts_without_a_known_tag_are_left_out(tmp_path):
     data = ft.data.from_json_lines(tmp_path / "p.jsonl", client="user", text="text", tags="tags")
     assert list(data.names) == ["a"] and data.vocabularies["tags"] == ["x", "y", "z"]
     assert [row.tolist() for row in data.client(0)["tags"]] == [[0, 1], [0, 2]]
+
+
+def test_numbers_with_a_fraction_cannot_be_the_labels_of_texts(tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"user": "a", "text": "good", "stars": 4.5}\n')
+    with pytest.raises(ValueError, match="column 'stars' holds numbers with a fraction"):
+        ft.data.from_json_lines(tmp_path / "p.jsonl", client="user", text="text", label="stars")
 
 
 @pytest.mark.parametrize(
