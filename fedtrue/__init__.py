@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import callbacks, client, interface, methods, server, tasks, theory
+from fedtrue import callbacks, client, data, interface, methods, server, tasks, theory
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
@@ -31,6 +31,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "client",
+    "data",
     "diagnose",
     "evaluate",
     "fedopt",

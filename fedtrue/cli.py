@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedtrue.commands.import_flags import add_import_flags
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
 from fedtrue.version import __version__
@@ -178,6 +179,9 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
     main_group = parser.add_argument_group("main settings")
     other_group = parser.add_argument_group("other settings")
+    main_group.add_argument(
+        "--model", metavar="NAME", help="a model, for tasks and imported data that have several (default: the task's)"
+    )
     main_group.add_argument("--method", metavar="NAME", help="a method (see `fedtrue methods`; default fedopt)")
     for name, (metavar, text) in METHOD_FLAGS.items():
         group = main_group if name in MAIN_SETTINGS else other_group
@@ -245,14 +249,7 @@ def _add_data_commands(commands: Any) -> None:
     get = _command(actions, "get", "download a data set; an interrupted download continues", "data.get")
     get.add_argument("name", metavar="NAME", help="a data set (see `fedtrue data list`)")
 
-    import_file = _command(actions, "import", "import a data set from a file", "data.import_file")
-    import_file.add_argument(
-        "kind", choices=["stackexchange"], help="kind of file: the Posts.xml of a dump, plain or as .xz, .gz, .bz2, .7z"
-    )
-    import_file.add_argument("file", type=Path, metavar="FILE", help="e.g. beer.stackexchange.com/Posts.xml")
-    import_file.add_argument(
-        "--site", metavar="NAME", help="name of the data set (default: from the name of the file or its folder)"
-    )
+    add_import_flags(_command(actions, "import", "import a data set from files", "importing.import_data"))
 
     show = _command(actions, "show", "show statistics and some readable examples", "data.show")
     show.add_argument("name", metavar="TASK", help="a task (see `fedtrue tasks`)")
@@ -261,6 +258,12 @@ def _add_data_commands(commands: Any) -> None:
     )
     show.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
+    )
+    show.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="draw which client holds what, as .png, .pdf or .svg (default: none)",
     )
     _add_set_flag(show)
 

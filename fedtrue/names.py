@@ -15,6 +15,6 @@ def suggestion(name: str, valid: Iterable[str]) -> str:
 
 def look_up(kind: str, table: Mapping[str, T], name: str) -> T:
     """`table[name]`, or a ValueError that lists the valid names and suggests the nearest."""
-    if name in table:
+    if isinstance(name, str) and name in table:
         return table[name]
     raise ValueError(f"{kind} {name!r} is not known{suggestion(name, table)}; choose one of: {', '.join(table)}")

@@ -165,7 +165,14 @@ def from_spec(spec: Any, kind: str = "method") -> Any:
 
 def check_options(kind: str, name: str, options: Mapping[str, Any]) -> None:
     """Refuses an option that the factory of this name does not take."""
-    valid = option_table(look_up(kind, FACTORIES[kind], name))
+    check_option_names(name, look_up(kind, FACTORIES[kind], name), options)
+
+
+def check_option_names(
+    name: str, factory: Callable[..., Any], options: Mapping[str, Any], skip: tuple[str, ...] = ()
+) -> None:
+    """Refuses an option that a factory does not take; arguments in `skip` are no options."""
+    valid = [option for option in option_table(factory) if option not in skip]
     for option in options:
         if option not in valid:
             near = suggestion(option, valid)

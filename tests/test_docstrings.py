@@ -11,10 +11,10 @@ import fedtrue as ft
 
 MODULES = [module.name for module in pkgutil.walk_packages(ft.__path__, "fedtrue.") if "__main__" not in module.name]
 NEED_DATA = {"mnist", "cifar10", "cifar100", "shakespeare", "stackexchange", "descriptions"}
-NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags"}
+NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags", "imported"}
 PUBLIC = {
     f"{space.__name__.removeprefix('fedtrue.')}.{name}": getattr(space, name)
-    for space in (ft, ft.client, ft.server, ft.methods, ft.tasks, ft.theory, ft.interface)
+    for space in (ft, ft.client, ft.data, ft.data.partition, ft.server, ft.methods, ft.tasks, ft.theory, ft.interface)
     for name in space.__all__
     if inspect.isfunction(getattr(space, name))
 }

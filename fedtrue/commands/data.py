@@ -1,6 +1,5 @@
-"""`fedtrue data`: list, get, import, show."""
+"""`fedtrue data`: list, get, show; import is in importing.py."""
 
-import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,30 +14,33 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.commands.training import apply_settings
-from fedtrue.data import plays, stackexchange
+from fedtrue.data import plays
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.download import download
+from fedtrue.data.imports import find_imported, imported_if_exists, imported_names
 from fedtrue.data.locations import PUBLISHED, data_folders, data_root, size_text
 from fedtrue.names import look_up
+from fedtrue.reports.holdings import draw_holdings
 from fedtrue.runner.build import load_task
 from fedtrue.runner.settings import RunConfig, check_names
 from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
+SHOWN_META = ("format", "kind", "roles", "columns", "partition", "test_fraction", "sources")  # of an imported data set
 IMAGE_COLUMNS, IMAGE_ROWS = 8, 4  # of the picture that `show` draws of image data
-DUMP_SUFFIXES = (".xml", ".xz", ".gz", ".bz2", ".7z")
 
 
 def list_data(options: Namespace) -> Answer:
     """Every task with its data sets and where they are on this machine."""
     data_sets = [_data_set_record(task, name) for task, entry in TASKS.items() for name in entry.data_sets or ("",)]
+    data_sets += [_imported_record(name) for name in imported_names()]
     rows = [
         [record["task"], record["data"], record["size"] or "–", _source_word(record), record["here"] or "–"]
         for record in data_sets
     ]
     notes = [
         "download: fedtrue data get DATA-SET",
-        "import: fedtrue data import DATA-SET FILE",
+        "import: fedtrue data import DATA-SET FILE, also for data of your own",
         "folders searched: " + ", ".join(str(folder) for folder in data_folders()),
     ]
     return Answer(data_sets, printer(table("Data", ["task", "data set", "size", "source", "found in"], rows), *notes))
@@ -69,6 +71,13 @@ def _data_set_record(task: str, name: str) -> dict[str, Any]:
     }
 
 
+def _imported_record(name: str) -> dict[str, Any]:
+    found = find_imported(name)
+    size = sum(found.meta["files"].values())
+    origin = f"your {found.meta['format']}"
+    return {"task": name, "data": name, "size": size_text(size), "from": origin, "here": str(found.folder)}
+
+
 def get(options: Namespace) -> Answer:
     """Downloads the missing files of a data set; existing files are checked and kept."""
     data_set = look_up("data set", PUBLISHED, options.name)
@@ -95,37 +104,6 @@ def _download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: bar.update(line, completed=done, total=total)
 
 
-def import_file(options: Namespace) -> Answer:
-    """Checks that the file is a Stack Exchange dump, then copies it to where tasks look for it."""
-    file: Path = options.file
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist: give the path of a Posts.xml from a Stack Exchange dump")
-    counts = stackexchange.Counts()
-    users = {user for user, _ in stackexchange.read(file, counts)}
-    if not users:
-        raise ValueError(f"{file} has no post with an owner: give the Posts.xml of a Stack Exchange dump")
-    site = options.site or _site_name(file)
-    suffix = "".join(s for s in file.suffixes if s in DUMP_SUFFIXES)
-    target = data_root() / "stackexchange" / f"{site}.Posts{suffix if suffix.startswith('.xml') else '.xml' + suffix}"
-    if target.exists() and not file.samefile(target):
-        raise ValueError(f"{target} already exists: remove it, or give another --site")
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".part")
-        shutil.copyfile(file, partial)
-        partial.rename(target)
-    answer = {"site": site, "file": str(target), "users": len(users), **asdict(counts)}
-    rows = [[name, value] for name, value in answer.items()]
-    next_command = f"fedtrue run stackexchange --set task_options.site={site}"
-    return Answer(answer, printer(table("Imported", ["", "value"], rows), f"train on it: {next_command}"))
-
-
-def _site_name(file: Path) -> str:
-    """'beer' for beer.Posts.xml.xz and for beer.stackexchange.com/Posts.xml."""
-    first = file.name.split(".")[0]
-    return first if first.lower() != "posts" else file.resolve().parent.name.split(".")[0]
-
-
 def show(options: Namespace) -> Answer:
     """Statistics of every split, and a few examples."""
     check_int("--examples", options.examples)
@@ -139,6 +117,13 @@ def show(options: Namespace) -> Answer:
     images = [] if task.render is None else [task.render(example) for example in _examples_over_clients(task.train)]
     parts: list[Any] = [_statistics_table(options.name, statistics), *([f"data: {task.source}"] if task.source else [])]
     answer = {**statistics, "source": task.source, "sample": texts}
+    if (found := imported_if_exists(options.name)) is not None:
+        answer["imported"] = {key: found.meta[key] for key in SHOWN_META}
+    if task.train.classes is not None:
+        answer["classes"] = list(task.train.classes)
+    if options.picture is not None:
+        answer["holdings"] = str(draw_holdings(task.train, options.picture, options.name))
+        parts.append(f"who holds what: {answer['holdings']}")
     if images and isinstance(images[0], np.ndarray):
         path = options.out or Path(f"{options.name}.png")
         answer["picture"] = str(_draw_images([np.asarray(image) for image in images], path))

@@ -9,13 +9,15 @@ from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.spec import FACTORIES
-from fedtrue.tasks.registry import TASKS
+from fedtrue.tasks.registry import all_tasks
 
 PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting")
 
 
 def list_tasks(options: Namespace) -> Answer:
-    tasks = [{"name": name, "summary": entry.summary, "data": list(entry.data_sets)} for name, entry in TASKS.items()]
+    tasks = [
+        {"name": name, "summary": entry.summary, "data": list(entry.data_sets)} for name, entry in all_tasks().items()
+    ]
     rows = [[task["name"], task["summary"], ", ".join(task["data"]) or "none needed"] for task in tasks]
     return Answer(tasks, printer(table("Tasks: fedtrue run NAME", ["name", "description", "data"], rows)))
 

@@ -148,7 +148,7 @@ def run_facts(task: Task, result: Result) -> dict[str, Any]:
 def config_from(options: Namespace) -> RunConfig:
     """The settings of a TOML file or the defaults of a task, changed by the flags."""
     config = read_toml(Path(options.task)) if options.task.endswith(".toml") else RunConfig(options.task)
-    flags = {name: getattr(options, name) for name in ("method", *METHOD_FLAGS, *run_settings())}
+    flags = {name: getattr(options, name) for name in ("model", "method", *METHOD_FLAGS, *run_settings())}
     config = change(config, {name: value for name, value in flags.items() if value is not None}, "command line")
     return apply_settings(config, options.settings)
 

@@ -26,6 +26,7 @@ from fedtrue.files import sync
 LAYOUT_VERSION = 1  # increased when the meaning of the files in a folder changes
 META = "meta.json"
 PARTIAL = ".partial"
+OLD = ".old"
 FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK_BYTES = 256, 1 << 16  # 16 MiB, read in milliseconds; smaller files are read whole
 
 
@@ -79,17 +80,31 @@ def cached_folder(
     identities = [source_identity(Path(source)) for source in sources]
     key = {"layout": LAYOUT_VERSION, "name": name, **key, "sources": identities}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    root = cache_root()
-    folder = root / f"{name}-{digest[:16]}"
-    if is_intact(folder):
-        return folder
-    with _explain_write_errors(root):
+    folder = cache_root() / f"{name}-{digest[:16]}"
+    if not is_intact(folder):
+        build_folder(folder, key, build, "FEDTRUE_CACHE")
+    return folder
+
+
+def build_folder(
+    folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, Any]], variable: str, replace: bool = False
+) -> None:
+    """Build a folder, or wait for the process that builds it. It appears under its name only when it is complete.
+
+    Args:
+        folder: its final path.
+        key: entries of its meta.json.
+        build: fills a folder that is given to it, and returns further entries.
+        variable: the environment variable that determines where it is, for errors.
+        replace: build it even if it exists; the old one stays until the new one is complete.
+    """
+    root = folder.parent
+    with _explain_write_errors(root, variable):
         (root / ".locks").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            if not is_intact(folder):  # else another process built it while this one waited
+            if replace or not is_intact(folder):  # else another process built it while this one waited
                 _remove_abandoned(root)
                 _build(folder, key, build)
-    return folder
 
 
 def source_identity(path: Path) -> dict[str, Any]:
@@ -131,17 +146,19 @@ def is_intact(folder: Path) -> bool:
 def _build(folder: Path, key: dict[str, Any], build: Callable[[Path], dict[str, Any]]) -> None:
     partial = folder.with_name(folder.name + PARTIAL)
     _discard(partial)  # left by a builder that was killed: this process holds its lock now
-    if folder.exists():
-        folder.rename(partial)  # damaged: renamed first, so that no process opens it while it is removed
-        _discard(partial)
     partial.mkdir()
     try:
         counts = build(partial)
-        file_bytes = {path.name: path.stat().st_size for path in sorted(partial.iterdir())}
+        files = sorted(path for path in partial.rglob("*") if path.is_file())
+        file_bytes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         meta = {**key, **counts, "files": file_bytes}
         (partial / META).write_text(json.dumps(meta, indent=1, sort_keys=True))
-        for path in (*partial.iterdir(), partial):
+        for path in (*partial.rglob("*"), partial):
             sync(path)
+        if folder.exists():  # damaged or replaced: renamed first, so that no process opens it while it is removed
+            old = folder.with_name(folder.name + OLD + PARTIAL)
+            folder.rename(old)
+            _discard(old)
         partial.rename(folder)
         sync(folder.parent)
     except BaseException:
@@ -168,7 +185,7 @@ def _discard(path: Path) -> None:
 
 
 @contextmanager
-def _explain_write_errors(root: Path) -> Iterator[None]:
+def _explain_write_errors(root: Path, variable: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -176,5 +193,5 @@ def _explain_write_errors(root: Path) -> Iterator[None]:
         read_only = error.errno in (errno.EACCES, errno.EROFS) and str(error.filename or "").startswith(str(root))
         if not full and not read_only:
             raise
-        cure = f"free some space there or set FEDTRUE_CACHE to another folder (now {root})"
-        raise OSError(error.errno, f"cannot write the cache: {error.strerror}; {cure}") from error
+        cure = f"free some space there or set {variable} to another folder (now {root})"
+        raise OSError(error.errno, f"cannot write converted data: {error.strerror}; {cure}") from error

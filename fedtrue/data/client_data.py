@@ -7,7 +7,7 @@ starts, sizes     0,3     3,1  4,5             client → its rows
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 import numpy as np
@@ -120,6 +120,8 @@ class ClientData:
     starts: np.ndarray  # int64[clients]
     sizes: np.ndarray  # int64[clients], each at least 1
     client_ids: ClientIds
+    named: bool = True  # False: the ids are the numbers of clients that have no names
+    vocabularies: Mapping[str, Sequence[str]] = field(default_factory=dict)  # column → what its integers stand for
 
     def __post_init__(self) -> None:
         if not len(self.starts) == len(self.sizes) == len(self.client_ids):
@@ -141,6 +143,16 @@ class ClientData:
         """The total number of examples of all clients."""
         return int(self.sizes.sum())
 
+    @property
+    def names(self) -> ClientIds | None:
+        """The names of the clients; None if they have none."""
+        return self.client_ids if self.named else None
+
+    @property
+    def classes(self) -> Sequence[str] | None:
+        """The names of the labels 0, 1, … in column `y`; None if the labels came as numbers."""
+        return self.vocabularies.get("y")
+
     def client(self, index: int) -> dict[str, np.ndarray | list[np.ndarray]]:
         """The examples of one client.
 
@@ -156,6 +168,24 @@ class ClientData:
         index = range(len(self))[index]
         start, stop = int(self.starts[index]), int(self.starts[index] + self.sizes[index])
         return {name: _rows_between(column, start, stop) for name, column in self.columns.items()}
+
+    def values(self, column: str) -> np.ndarray:
+        """The values of a column, client after client: in the order in which `regrouped` counts examples.
+
+        Args:
+            column: the name of a column that is not ragged.
+
+        Returns:
+            One entry per example.
+
+        >>> ClientData.from_clients([{"y": np.array([5, 6])}, {"y": np.array([7])}]).subset([1, 0]).values("y")
+        array([7, 5, 6])
+        """
+        return np.asarray(self.columns[column])[self._rows()]
+
+    def _rows(self) -> np.ndarray:
+        """The rows of all examples, client after client."""
+        return np.concatenate([start + np.arange(size) for start, size in zip(self.starts, self.sizes)])
 
     def take(self, examples_per_client: int) -> ClientData:
         """At most the first `examples_per_client` examples of each client.
@@ -256,19 +286,62 @@ class ClientData:
         """
         if not len(clients):
             raise ValueError("no clients: give at least one mapping of arrays")
-        checked = [_client_arrays(index, client) for index, client in enumerate(clients)]
-        for index, client in enumerate(checked):
-            _check_matches_first_client(index, client, checked[0])
         names = [str(index) for index in range(len(clients))] if client_ids is None else list(client_ids)
+        if len(names) != len(clients):
+            raise ValueError(f"{len(names)} client ids for {len(clients)} clients: give one per client")
         if len(set(names)) < len(names):
             raise ValueError("two clients have the same id: give every client its own")
+        shown = names if client_ids is None else [repr(name) for name in names]
+        checked = [_client_arrays(name, client) for name, client in zip(shown, clients)]
+        for name, client in zip(shown, checked):
+            _check_matches_first_client(name, client, shown[0], checked[0])
         sizes = np.array([len(next(iter(client.values()))) for client in checked], np.int64)
         return cls(
             columns={name: np.concatenate([client[name] for client in checked]) for name in checked[0]},
             starts=np.cumsum(sizes) - sizes,
             sizes=sizes,
             client_ids=ClientIds.from_names(names),
+            named=client_ids is not None,
         )
+
+    def regrouped(self, parts: Sequence[np.ndarray], prefix: str = "client") -> ClientData:
+        """The same examples with other clients, e.g. those of a partition.
+
+        Args:
+            parts: for each new client the indices of its examples, from 0 to `self.examples - 1`, counted through the
+                clients in their order: what the functions of `ft.data.partition` return.
+            prefix: of the names of the clients, which are numbered.
+
+        Returns:
+            The data, its examples copied.
+
+        >>> data = ClientData.from_clients([{"x": np.array([1.0, 2.0, 3.0, 4.0])}])
+        >>> halves = data.regrouped([np.array([0, 2]), np.array([1, 3])])
+        >>> halves.client(1), list(halves.names)
+        ({'x': array([2., 4.])}, ['client_0', 'client_1'])
+        """
+        order = self._rows()[np.concatenate(parts)]
+        sizes = np.array([len(part) for part in parts], np.int64)
+        return replace(
+            self,
+            columns={name: _rows_at(column, order) for name, column in self.columns.items()},
+            starts=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            client_ids=ClientIds.from_names(numbered_names(prefix, len(parts))),
+            named=True,
+        )
+
+
+def numbered_names(prefix: str, count: int) -> list[str]:
+    """prefix_00, prefix_01, …: as many digits as the last one needs, so that sorting keeps their order."""
+    digits = len(str(count - 1))
+    return [f"{prefix}_{number:0{digits}}" for number in range(count)]
+
+
+def _rows_at(column: Column, rows: np.ndarray) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged.from_rows([column[int(row)] for row in rows])
+    return np.asarray(column)[rows]
 
 
 def _rows_between(column: Column, start: int, stop: int) -> np.ndarray | list[np.ndarray]:
@@ -282,41 +355,43 @@ def _check_fraction(fraction: float) -> None:
         raise ValueError(f"fraction is {fraction}: choose a number above 0 and below 1")
 
 
-def _client_arrays(index: int, client: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _client_arrays(owner: str, client: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     if not client:
-        raise ValueError(f"client {index} has no columns: give it at least one array")
-    arrays = {name: _to_array(index, name, values) for name, values in client.items()}
+        raise ValueError(f"client {owner} has no columns: give it at least one array")
+    arrays = {name: _to_array(owner, name, values) for name, values in client.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"client {index} has columns of unequal length {lengths}: give one row per example in each")
+        raise ValueError(f"client {owner} has columns of unequal length {lengths}: give one row per example in each")
     if 0 in lengths.values():
-        raise ValueError(f"client {index} has no examples: leave it out")
+        raise ValueError(f"client {owner} has no examples: leave it out")
     return arrays
 
 
-def _to_array(index: int, name: str, values: np.ndarray) -> np.ndarray:
+def _to_array(owner: str, name: str, values: np.ndarray) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ValueError(f"column {name!r} of client {index} has rows of different shapes: pad them") from None
+        raise ValueError(f"column {name!r} of client {owner} has rows of different shapes: pad them") from None
     if array.dtype == object:
         raise ValueError(
-            f"column {name!r} of client {index} holds Python objects: give numbers or strings, all of one shape"
+            f"column {name!r} of client {owner} holds Python objects: give numbers or strings, all of one shape"
         )
     if array.ndim == 0:
-        raise ValueError(f"column {name!r} of client {index} is a single value: give an array with one row per example")
+        raise ValueError(f"column {name!r} of client {owner} is a single value: give an array with one row per example")
     return array
 
 
-def _check_matches_first_client(index: int, client: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]) -> None:
+def _check_matches_first_client(
+    owner: str, client: Mapping[str, np.ndarray], first_name: str, first: Mapping[str, np.ndarray]
+) -> None:
     if client.keys() != first.keys():
         raise ValueError(
-            f"client {index} has columns {sorted(client)} but client 0 has {sorted(first)}: "
+            f"client {owner} has columns {sorted(client)} but client {first_name} has {sorted(first)}: "
             "give all clients the same columns"
         )
     for name, array in client.items():
         if array.shape[1:] != first[name].shape[1:]:
             raise ValueError(
-                f"column {name!r} has examples of shape {array.shape[1:]} at client {index} "
-                f"but {first[name].shape[1:]} at client 0: give all clients the same shape"
+                f"column {name!r} has examples of shape {array.shape[1:]} at client {owner} "
+                f"but {first[name].shape[1:]} at client {first_name}: give all clients the same shape"
             )

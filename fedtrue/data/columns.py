@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 
 from fedtrue.data.client_data import ClientData, ClientIds, Column, Ragged
+from fedtrue.data.rows import take
 
 T = TypeVar("T")
 Example = tuple[str, Mapping[str, Any]]  # (client id, column → value)
@@ -49,6 +50,11 @@ class Chunk:
     clients: Sequence[str]  # the client of each example
     columns: Mapping[str, Any]  # the stacked values of each column; for a varying column a list of rows
 
+    def subset(self, indices: np.ndarray) -> Chunk:
+        """The examples at these indices."""
+        columns = {name: take(values, indices) for name, values in self.columns.items()}
+        return Chunk(take(self.clients, indices), columns)
+
 
 Examples = Iterable[Example] | Iterable[Chunk]  # a source yields only one of the two kinds
 
@@ -64,26 +70,61 @@ def describe(schema: Schema) -> dict[str, dict]:
     }
 
 
+def schema_from(description: Mapping[str, Mapping[str, Any]]) -> Schema:
+    """The schema that `describe` described."""
+    return {
+        name: Varying(np.dtype(kind["dtype"]))
+        if kind["shape"] is None
+        else Fixed(tuple(kind["shape"]), np.dtype(kind["dtype"]))
+        for name, kind in description.items()
+    }
+
+
 def write(folder: Path, schema: Schema, examples: Examples, progress: Callable[[int], None] | None) -> dict:
     """Write all examples into `folder` and return the counts; `progress` is called with the examples written so far."""
-    describe(schema)
-    code_of_client: dict[str, int] = {}
-    codes = NpyStream(folder / "codes.npy", np.uint32)
-    writers = {name: _column_writer(folder, name, kind) for name, kind in schema.items()}
-    try:
+    with ColumnsWriter(folder, schema) as writer:
         for chunk in _chunks(examples, schema):
-            codes.append(np.array([code_of_client.setdefault(client, len(code_of_client)) for client in chunk.clients]))
-            for name, writer in writers.items():
-                writer.append(_checked_values(chunk, name))
+            writer.append(chunk)
             if progress:
-                progress(codes.rows)
-    finally:
-        for stream in (codes, *writers.values()):
+                progress(writer.examples)
+    return writer.finish()
+
+
+class ColumnsWriter:
+    """Writes chunks of examples into a folder; after the last one, `finish` sorts the clients."""
+
+    def __init__(self, folder: Path, schema: Schema):
+        describe(schema)
+        self._folder, self._schema = folder, schema
+        self._code_of_client: dict[str, int] = {}
+        self._codes = NpyStream(folder / "codes.npy", np.uint32)
+        self._writers = {name: _column_writer(folder, name, kind) for name, kind in schema.items()}
+
+    def __enter__(self) -> ColumnsWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for stream in (self._codes, *self._writers.values()):
             stream.close()
-    if not codes.rows:
-        raise ValueError("the source has no examples: check the file")
-    _write_clients(folder, schema, code_of_client)
-    return {"clients": len(code_of_client), "examples": codes.rows}
+
+    @property
+    def examples(self) -> int:
+        """The number of examples written so far."""
+        return self._codes.rows
+
+    def append(self, chunk: Chunk) -> None:
+        """Write the examples of one chunk."""
+        codes = self._code_of_client
+        self._codes.append(np.array([codes.setdefault(client, len(codes)) for client in chunk.clients]))
+        for name, writer in self._writers.items():
+            writer.append(_checked_values(chunk, name))
+
+    def finish(self) -> dict:
+        """Make the rows of each client contiguous, write the clients, and return the counts."""
+        if not self._codes.rows:
+            raise ValueError("the source has no examples: check the file")
+        _write_clients(self._folder, self._schema, self._code_of_client)
+        return {"clients": len(self._code_of_client), "examples": self._codes.rows}
 
 
 def open_columns(folder: Path, schema: Schema) -> ClientData:

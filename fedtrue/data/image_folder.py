@@ -25,6 +25,11 @@ class Entry:
     class_name: str
     content: Callable[[], bytes]
 
+    @property
+    def outer_folder(self) -> str:
+        """The folder that contains the folder of the class: a split, a client, or '' if there is none."""
+        return PurePosixPath(self.name).parent.parent.name
+
 
 def read(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (class name, {image (h, w, 3) uint8, label}), sorted by name, the same for a folder and an archive.
@@ -42,11 +47,8 @@ def read(path: str | Path, split: str | None = None) -> Iterator[tuple[str, dict
 @contextmanager
 def open_entries(path: Path, split: str | None = None) -> Iterator[list[Entry]]:
     """The images of one split, sorted by name. They can be decoded only while the context is open."""
-    if path.is_dir():
-        yield _entries_of_split(path, _folder_entries(path), split)
-    else:
-        with _random_access_tar(path) as archive:
-            yield _entries_of_split(path, _tar_entries(archive), split)
+    with open_all(path) as entries:
+        yield _entries_of_split(path, entries, split)
 
 
 def _folder_entries(root: Path) -> list[Entry]:
@@ -77,16 +79,29 @@ def _is_image(name: str) -> bool:
     return inner.suffix.lower() in IMAGE_SUFFIXES and bool(inner.parent.name)
 
 
-def _entries_of_split(path: Path, entries: list[Entry], split: str | None) -> list[Entry]:
-    splits = sorted({PurePosixPath(entry.name).parent.parent.name for entry in entries} - {""})
+@contextmanager
+def open_all(path: Path) -> Iterator[list[Entry]]:
+    """All images, sorted by name, whatever their folders mean. They can be read only while the context is open."""
+    if path.is_dir():
+        yield _sorted_entries(path, _folder_entries(path))
+    else:
+        with _random_access_tar(path) as archive:
+            yield _sorted_entries(path, _tar_entries(archive))
+
+
+def _sorted_entries(path: Path, entries: list[Entry]) -> list[Entry]:
     if not entries:
         raise ValueError(f"{path} contains no <class>/<name>.jpg: give a folder or tar with one folder per class")
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _entries_of_split(path: Path, entries: list[Entry], split: str | None) -> list[Entry]:
+    splits = sorted({entry.outer_folder for entry in entries} - {""})
     if split is None and len(splits) > 1:
         raise ValueError(f"{path} contains the splits {', '.join(splits)}: choose one of them")
     if split is not None and split not in splits:
         raise ValueError(f"{path} contains no split {split!r}: choose {', '.join(splits) or 'none, it has no splits'}")
-    chosen = [entry for entry in entries if split in (None, PurePosixPath(entry.name).parent.parent.name)]
-    return sorted(chosen, key=lambda entry: entry.name)
+    return [entry for entry in entries if split in (None, entry.outer_folder)]
 
 
 @contextmanager

@@ -1,11 +1,40 @@
-"""Sentences as rows of word ids, numbered as in the paper: 0 is padding, words from 1, then unknown, begin, end."""
+"""Words and sentences of texts; sentences as rows of word ids, numbered as in the paper: 0 is padding, words from 1,
+then unknown, begin, end.
+"""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
 PAD = 0
+
+_WORD = re.compile(r"\w+(?:['’+#.-]\w+)*[+#]*")  # don't  state-of-the-art  1.5  c++  c#
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words, without punctuation.
+
+    >>> words_of("Don't use C++, use 1.5.")
+    ["don't", 'use', 'c++', 'use', '1.5']
+    """
+    return _WORD.findall(text.lower())
+
+
+def sentences_of(example: dict[str, Any]) -> Iterator[list[str]]:
+    """The words of the title and of each sentence of the text; sentences without a word are skipped."""
+    for sentence in [example["title"], *_SENTENCE_END.split(example["text"])]:
+        if words := words_of(sentence):
+            yield words
+
+
+def most_frequent(counts: Counter[str], size: int) -> list[str]:
+    """The `size` most frequent names, ties sorted alphabetically."""
+    return sorted(counts, key=lambda name: (-counts[name], name))[:size]
 
 
 def index_of(words: Sequence[str]) -> dict[bytes, int]:

@@ -23,6 +23,12 @@ def read(path: Path, features: Sequence[str]) -> Iterator[tuple[str, dict[str, A
                 yield client, dict(zip(features, values))
 
 
+def feature_names(path: Path) -> list[str]:
+    """The names of the features, those of the first client."""
+    with _open_clients(Path(path)) as clients:
+        return sorted(clients[next(iter(clients))]) if len(clients) else []
+
+
 @contextmanager
 def _open_clients(path: Path) -> Iterator[Any]:
     import h5py

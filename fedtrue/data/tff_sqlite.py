@@ -61,6 +61,13 @@ def splits(path: Path) -> list[str]:
         return [name for (name,) in connection.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")]
 
 
+def feature_names(path: Path) -> list[str]:
+    """The names of the features, those of the first example."""
+    with _connected(path) as connection:
+        first = connection.execute("SELECT serialized_example_proto FROM examples LIMIT 1").fetchone()
+    return sorted(wire.parse(first[0])) if first else []
+
+
 def unpacked(path: Path, progress: Callable[[int, int], None] | None = None) -> Path:
     """The SQLite file: `path` itself, or its decompressed copy in the cache folder, made on the first call.
 

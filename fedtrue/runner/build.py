@@ -10,14 +10,13 @@ import numpy as np
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import steps_per_epoch
-from fedtrue.names import look_up
 from fedtrue.precision import default_precision
 from fedtrue.runner.resolve import method_spec
 from fedtrue.runner.settings import RunConfig, availability_of
-from fedtrue.spec import check_options, from_spec, option_table, with_spec
+from fedtrue.spec import check_option_names, from_spec, option_table, with_spec
 from fedtrue.tasks.hold_out import hold_out_clients
 from fedtrue.tasks.own_file import from_file, own_factory, task_file
-from fedtrue.tasks.registry import TASKS
+from fedtrue.tasks.registry import find_task
 from fedtrue.tasks.task import Task
 
 EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federation, not of a run
@@ -46,8 +45,8 @@ def _factory(config: RunConfig) -> tuple[Callable[..., Task], Callable[..., Task
     """The function whose arguments are the task's options, and the one that builds the task."""
     if file := task_file(config.task):
         return own_factory(file), partial(from_file, config.task)
-    factory = look_up("task", TASKS, config.task).factory
-    check_options("task", config.task, config.task_options)
+    factory = find_task(config.task).factory
+    check_option_names(config.task, factory, config.task_options)
     return factory, factory
 
 

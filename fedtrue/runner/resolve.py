@@ -26,6 +26,8 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "precision": None if task.float64 else default_precision(),
     }
     filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
+    if task.spec is not None and "model" in part_options(task.spec):  # also one that the task has chosen itself
+        filled["task_options"] = {**config.task_options, "model": part_options(task.spec)["model"]}
     if file := task_file(config.task):
         filled["task"] = str(file)
     return replace(

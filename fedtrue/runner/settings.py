@@ -27,7 +27,7 @@ from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
 from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
 from fedtrue.tasks.own_file import file_fingerprint, task_file
-from fedtrue.tasks.registry import TASKS
+from fedtrue.tasks.registry import TASKS, find_task
 
 RATES = {
     "client_rate": "client",
@@ -180,7 +180,7 @@ def check_names(config: RunConfig) -> None:
     if task_file(config.task):
         file_fingerprint(config.task)  # refuses a file that does not exist
     else:
-        look_up("task", TASKS, config.task)
+        find_task(config.task)
     availability_of(config)  # refuses wrong values
     if config.patience is not None and config.early_stop is None:
         raise ValueError("patience needs early_stop: give a metric, e.g. --early-stop test.accuracy")
@@ -223,13 +223,16 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
             config = replace(config, method={**config.method, "name": _check_type(where, key, value, str)})
         elif key == "task_options":
             config = replace(config, task_options={**config.task_options, **value})
+        elif key == "model":  # short for an option of the task
+            model = change_part(config.task_options.get("model"), value)
+            config = replace(config, task_options={**config.task_options, "model": model})
         elif key in run_settings():
             hint = get_type_hints(RunConfig)[key]
             config = replace(config, **{key: _check_type(where, key, value, hint)})
         elif key in method_settings():
             config = replace(config, method=_change_option(config.method, key, value))
         else:
-            valid = ["task", "method", "task_options", *method_settings(), *run_settings()]
+            valid = ["task", "model", "method", "task_options", *method_settings(), *run_settings()]
             raise ValueError(
                 f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}"
             )

@@ -5,6 +5,7 @@ from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
 from fedtrue.tasks.hold_out import hold_out_clients
+from fedtrue.tasks.imported import imported
 from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.own_file import from_file
@@ -29,6 +30,7 @@ __all__ = [
     "from_arrays",
     "from_file",
     "hold_out_clients",
+    "imported",
     "lora",
     "mnist",
     "quadratic",

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from jax.typing import DTypeLike
 
 from fedtrue.data import cifar_binary, image_folder
@@ -14,7 +13,7 @@ from fedtrue.data.locations import find
 from fedtrue.data.partition import dirichlet
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
-from fedtrue.tasks.image_classification import CIFAR_SCHEMA, check_labels, cifar_task, partitioned
+from fedtrue.tasks.image_classification import CIFAR_SCHEMA, check_labels, cifar_task
 from fedtrue.tasks.task import Task, split_validation_clients
 
 CLASSES = 10
@@ -47,10 +46,8 @@ def cifar10(
     """
     path = find("cifar10", BINARY, JPEG)
     train, test = _load_central(path, "train"), _load_central(path, "test")
-    train = partitioned(train, dirichlet(np.asarray(train.columns["label"]), clients, alpha, seed), "train")
-    test = partitioned(
-        test, dirichlet(np.asarray(test.columns["label"]), max(clients // 5, 1), alpha, seed + 1), "test"
-    )
+    train = train.regrouped(dirichlet(train.values("label"), clients, alpha, seed), "train")
+    test = test.regrouped(dirichlet(test.values("label"), max(clients // 5, 1), alpha, seed + 1), "test")
     train, held_out = split_validation_clients(train, validation)
     lossy = ", JPEG: lossy" if path.name == JPEG else ""
     return cifar_task(

@@ -11,7 +11,7 @@ from fedtrue.data.locations import find
 from fedtrue.data.partition import pachinko
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
-from fedtrue.tasks.image_classification import CIFAR_SCHEMA, check_labels, cifar_task, partitioned
+from fedtrue.tasks.image_classification import CIFAR_SCHEMA, check_labels, cifar_task
 from fedtrue.tasks.task import Task, split_validation_clients
 from fedtrue.tasks.tff_files import file_names, find_split
 
@@ -72,11 +72,11 @@ def _load_and_allocate(split: str, seed: int) -> ClientData:
 
     schema = {**CIFAR_SCHEMA, "coarse_label": Fixed((), np.uint8)}
     central = cached(f"cifar100-central-{split}", [path], CONVERSION_VERSION, {"split": split}, schema, examples)
-    coarse, fine = (np.asarray(central.columns[name]) for name in ("coarse_label", "label"))
+    coarse, fine = central.values("coarse_label"), central.values("label")
     clients = len(fine) // EXAMPLES_PER_CLIENT
     if clients < 1:
         raise ValueError(
             f"{path} has {len(fine)} {split} images, but one client has {EXAMPLES_PER_CLIENT}: download it again"
         )
     parts = pachinko(coarse, fine, clients, EXAMPLES_PER_CLIENT, seed=seed if split == "train" else seed + 1)
-    return partitioned(central, parts, split)
+    return central.regrouped(parts, split)

@@ -1,6 +1,6 @@
-"""Image classification: loss, accuracy and preprocessing of the image tasks. Columns `image` (uint8) and `label`."""
+"""Image classification: preprocessing of the image tasks. Columns `image` (uint8) and `label`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -9,52 +9,27 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from fedtrue.data.client_data import ClientData, ClientIds
 from fedtrue.data.columns import Example, Fixed, Schema
 from fedtrue.models.cnn import small_cnn
-from fedtrue.models.losses import token_cross_entropy
 from fedtrue.models.model import Model
 from fedtrue.models.resnet import resnet18
 from fedtrue.names import look_up
-from fedtrue.tasks.task import Task, masked_mean
-from fedtrue.types import Batch, Params, Sums
-
-Preprocess = Callable[[Array], Array]  # images (batch, …) uint8 → inputs of the model
-Augment = Callable[[Array, Array], Array]  # (key, images) → images
+from fedtrue.tasks.classification import Preprocess, classification_task
+from fedtrue.tasks.task import Task
 
 CROP = 24  # pixels per side; CIFAR's images have 32
 CIFAR_SCHEMA: Schema = {"image": Fixed((32, 32, 3), np.uint8), "label": Fixed((), np.uint8)}
 
 
-def image_task(
-    *,
-    model: Model,
-    preprocess: Preprocess,
-    augment: Augment | None = None,
-    train: ClientData,
-    **settings: Any,
-) -> Task:
-    """Mean cross-entropy, in training on images augmented with the batch's key; evaluation does not augment."""
-
-    def loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
-        images = batch["image"] if augment is None else augment(batch["key"], batch["image"])
-        per_image = token_cross_entropy(model.apply(params, preprocess(images)), batch["label"].astype(jnp.int32))
-        mean, sums = masked_mean(per_image, batch["mask"])
-        return mean, {"loss": sums}
-
-    def metrics(params: Params, batch: Batch) -> Sums:
-        labels = batch["label"].astype(jnp.int32)
-        logits = model.apply(params, preprocess(batch["image"]))
-        per_image = {"loss": token_cross_entropy(logits, labels), "accuracy": logits.argmax(axis=-1) == labels}
-        return {name: masked_mean(values, batch["mask"])[1] for name, values in per_image.items()}
-
-    return Task(
-        init=model.init,
-        loss=loss,
-        metrics=metrics,
-        train=train,
+def image_task(*, model: Model, preprocess: Preprocess, **settings: Any) -> Task:
+    """A classification of images, columns `image` (uint8) and `label`."""
+    return classification_task(
+        model=model,
+        preprocess=preprocess,
+        inputs="image",
+        targets="label",
         render=lambda example: np.asarray(example["image"]),
-        **{"batch_size": 20, "cohort": min(10, len(train)), **settings},
+        **settings,
     )
 
 
@@ -111,16 +86,3 @@ def check_labels(examples: Iterable[Example], classes: int, file_name: str) -> I
                 f"{file_name}: client {client!r} has label {label} of {classes} classes: download it again"
             )
         yield client, {"image": example["image"], "label": label}
-
-
-def partitioned(central: ClientData, parts: Sequence[np.ndarray], prefix: str) -> ClientData:
-    """The rows of a data set, partitioned into clients: client k has the rows `parts[k]`."""
-    order = np.concatenate(parts)
-    sizes = np.array([len(part) for part in parts], np.int64)
-    digits = len(str(len(parts) - 1))
-    return ClientData(
-        {name: np.asarray(column)[order] for name, column in central.columns.items()},
-        np.cumsum(sizes) - sizes,
-        sizes,
-        ClientIds.from_names(f"{prefix}_{client:0{digits}}" for client in range(len(parts))),
-    )

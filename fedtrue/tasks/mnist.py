@@ -15,7 +15,7 @@ from fedtrue.models.linear import logistic_regression
 from fedtrue.names import look_up
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
-from fedtrue.tasks.image_classification import check_labels, image_task, partitioned
+from fedtrue.tasks.image_classification import check_labels, image_task
 from fedtrue.tasks.task import Rates, Task, split_validation_clients
 
 CLASSES, SIDE = 10, 28
@@ -65,7 +65,7 @@ def mnist(
     train, held_out = split_validation_clients(_load_writers("train"), validation)
     source = "MNIST with the writers from QMNIST (IDX files)"
     if clients is not None:
-        train = _dirichlet_split(train, clients, alpha, seed)
+        train = train.regrouped(dirichlet(train.values("label"), clients, alpha, seed), "train")
         source = f"MNIST (IDX files), {clients} clients by Dirichlet({alpha:g}), seed {seed}"
     return image_task(
         name="mnist",
@@ -78,13 +78,6 @@ def mnist(
         recommended=LOGISTIC_RATES if model == "logistic" and clients is None else {},
         source=source,
     )
-
-
-def _dirichlet_split(writers: ClientData, clients: int, alpha: float, seed: int) -> ClientData:
-    """The images of all writers, partitioned into other clients."""
-    rows = np.concatenate([start + np.arange(size) for start, size in zip(writers.starts, writers.sizes)])
-    parts = dirichlet(np.asarray(writers.columns["label"])[rows], clients, alpha, seed)
-    return partitioned(writers, [rows[part] for part in parts], "train")
 
 
 def _load_writers(split: str) -> ClientData:

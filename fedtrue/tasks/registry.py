@@ -1,11 +1,15 @@
 """The table of tasks by name: the CLI's lists, the error for a wrong name and the docs come from it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from fedtrue.data.imports import imported_if_exists, imported_names
+from fedtrue.names import suggestion
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
 from fedtrue.tasks.descriptions import descriptions
+from fedtrue.tasks.imported import imported
 from fedtrue.tasks.mnist import mnist
 from fedtrue.tasks.quadratic import quadratic
 from fedtrue.tasks.shakespeare import shakespeare
@@ -48,3 +52,18 @@ TASKS: dict[str, TaskEntry] = {
     "synthetic_words": TaskEntry(synthetic_words, "a stand-in for stackoverflow_words: same shapes, synthetic words"),
     "synthetic_tags": TaskEntry(synthetic_tags, "a stand-in for stackoverflow_tags: same shapes, synthetic words"),
 }
+
+
+def find_task(name: str) -> TaskEntry:
+    """The task of this name: one of TASKS, or of a data set that was imported."""
+    if name in TASKS:
+        return TASKS[name]
+    if (source := imported_if_exists(name)) is not None:
+        return TaskEntry(partial(imported, name), source.summary, (name,))
+    valid = [*TASKS, *imported_names()]
+    raise ValueError(f"task {name!r} is not known{suggestion(name, valid)}; choose one of: {', '.join(valid)}")
+
+
+def all_tasks() -> dict[str, TaskEntry]:
+    """TASKS, and a task for every data set that was imported."""
+    return {name: find_task(name) for name in [*TASKS, *imported_names()]}

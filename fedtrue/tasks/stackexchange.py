@@ -12,7 +12,7 @@ from fedtrue.data import stackexchange as dump
 from fedtrue.data.cache import cached
 from fedtrue.data.columns import Example, Fixed
 from fedtrue.data.locations import find
-from fedtrue.data.text import encode_sentence, end_id, index_of
+from fedtrue.data.text import encode_sentence, end_id, index_of, sentences_of
 from fedtrue.names import look_up
 from fedtrue.precision import compute_dtype
 from fedtrue.spec import named
@@ -20,7 +20,7 @@ from fedtrue.tasks.next_token import next_word_task
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_WORDS
 from fedtrue.tasks.tagged_texts import tagged_text_task
 from fedtrue.tasks.task import Task, check_positive
-from fedtrue.tasks.texts import SplitFractions, TextSource, describe_shortfall, sentences_of
+from fedtrue.tasks.texts import SplitFractions, TextSource, describe_shortfall
 
 LENGTH, EXAMPLES_PER_CLIENT = 20, 128  # words per sentence, sentences per train user, as in the paper
 ALL_SITES = "posts_by_user.json.xz"

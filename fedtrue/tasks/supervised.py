@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedtrue.data.accept import as_client_data
+from fedtrue.data.accept import as_client_data, check_same_classes
 from fedtrue.data.batches import device_rows
 from fedtrue.data.client_data import ClientData
 from fedtrue.models.adapters import Inputs, Network, adapt
@@ -16,7 +16,7 @@ from fedtrue.models.lora import Lora, lora_subset
 from fedtrue.models.named_leaves import named_leaves, with_leaves
 from fedtrue.models.trained_subset import ModelStateError, Trainable, TrainedSubset, trained_subset
 from fedtrue.precision import float64
-from fedtrue.tasks.data_checks import check_columns, check_label_range, check_same_columns
+from fedtrue.tasks.data_checks import check_has_columns, check_label_range, check_same_columns
 from fedtrue.tasks.metric import declared_metrics
 from fedtrue.tasks.supervised_losses import Shapes, Values, averaged, loss_values, metric_values
 from fedtrue.tasks.task import Task, check_metrics
@@ -122,10 +122,12 @@ def _checked_data(splits: Mapping[str, Any], columns: Sequence[str]) -> dict[str
     data: dict[str, ClientData] = {}
     for split, given in splits.items():
         if given is not None:
-            everything = as_client_data(given)
-            check_columns(everything, columns, split)
+            argument = "clients" if split == "train" else split
+            everything = as_client_data(given, argument)
+            check_has_columns(everything, columns, argument)
             data[split] = replace(everything, columns={name: everything.columns[name] for name in columns})
             check_same_columns(data[split], data["train"], split)
+            check_same_classes(data["train"], data[split], split)
     return data
 
 

@@ -28,7 +28,7 @@ def tag_loss(model: Model, tags: int) -> LossFunction:
     """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates assume."""
 
     def loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
-        total = _summed_loss(model.apply(params, _padded_ids(batch["words"])), _labels(batch, tags), batch["mask"])
+        total = _summed_loss(model.apply(params, padded_ids(batch["words"])), _labels(batch, tags), batch["mask"])
         return total, {"loss": (total, jnp.sum(batch["mask"]))}
 
     return loss
@@ -38,7 +38,7 @@ def tag_metrics(model: Model, tags: int) -> Callable[[Params, Batch], Sums]:
     """The loss, and `recall_at_5`: the fraction of all true tags that are among the five most likely of their text."""
 
     def metrics(params: Params, batch: Batch) -> Sums:
-        logits, labels = model.apply(params, _padded_ids(batch["words"])), _labels(batch, tags)
+        logits, labels = model.apply(params, padded_ids(batch["words"])), _labels(batch, tags)
         guessed = jax.lax.top_k(logits, min(RECALL_AT, tags))[1]
         found = jnp.take_along_axis(labels, guessed, axis=1).sum(axis=1)
         mask = batch["mask"]
@@ -56,10 +56,10 @@ def _summed_loss(logits: Array, labels: Array, mask: Array) -> Array:
 
 def _labels(batch: Batch, tags: int) -> Array:
     """(batch, tags): 1 where the text has the tag."""
-    return (bag_of_words(_padded_ids(batch["tags"]), tags) > 0).astype(jnp.float32)
+    return (bag_of_words(padded_ids(batch["tags"]), tags) > 0).astype(jnp.float32)
 
 
-def _padded_ids(column: Mapping[str, Array]) -> Array:
+def padded_ids(column: Mapping[str, Array]) -> Array:
     """The ids of a ragged column, −1 on padding."""
     return jnp.where(column["mask"], column["values"].astype(jnp.int32), -1)
 

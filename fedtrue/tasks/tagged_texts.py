@@ -7,10 +7,11 @@ from jax.typing import DTypeLike
 
 from fedtrue.data.cache import cached
 from fedtrue.data.columns import Example
+from fedtrue.data.text import words_of
 from fedtrue.tasks.paper_rates import STACKOVERFLOW_TAGS
 from fedtrue.tasks.tag_prediction import ids_by_name, known_ids, tag_schema, tag_task
 from fedtrue.tasks.task import Task, check_positive
-from fedtrue.tasks.texts import TextSource, Vocabulary, describe_shortfall, words_of
+from fedtrue.tasks.texts import TextSource, Vocabulary, describe_shortfall
 
 EXAMPLES_PER_CLIENT = 1000  # the first ones of each train client are kept, as in the paper
 CONVERSION_VERSION = 1  # increase it when the same file gives other rows

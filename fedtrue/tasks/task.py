@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.data.accept import as_client_data
+from fedtrue.data.accept import Clients, as_client_data, check_same_classes
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
 from fedtrue.models.calls import first_line, takes_key, with_key
 from fedtrue.models.trained_subset import trained_subset
 from fedtrue.precision import float64
-from fedtrue.tasks.data_checks import check_columns
 from fedtrue.tasks.metric import Metric, declared_metrics, first_undeclared
 from fedtrue.types import Array, Batch, LossFunction, Params, PyTree, Sums
 
@@ -208,7 +207,7 @@ def masked_mean(per_example: Array, mask: Array) -> tuple[Array, tuple[Array, Ar
 
 
 def from_arrays(
-    clients: Any,
+    clients: Clients,
     init: Callable[[Array], Params],
     loss: Callable[..., Array],
     *,
@@ -216,7 +215,7 @@ def from_arrays(
     higher_is_better: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
     percent: Sequence[str] = (),
-    test: Any = None,
+    test: Clients | None = None,
     name: str = "own",
     batch_size: int = 32,
     **settings: Any,
@@ -224,7 +223,8 @@ def from_arrays(
     """A task from plain arrays and the loss of one example.
 
     Args:
-        clients: for each client a dict of arrays, in a list or by client name; the leading axis counts examples.
+        clients: a list with a dict of arrays per client, or a dict from the client's name to its dict of arrays, or
+            `ClientData` (see `ft.data`); the leading axis counts examples.
         init: random key → initial weights, any tree of arrays. Those that are not of floating point are not trained.
         loss: `loss(params, example)` of ONE example, a dict of array rows. Batching and masking are done here. With a
             third argument, `loss(params, example, key)`, it gets a random key of its own per example, e.g. for dropout;
@@ -250,10 +250,8 @@ def from_arrays(
     >>> len(task.train), task.client_weights().tolist()  # by examples
     (2, [2.0, 1.0])
     """
-    train, held_out = as_client_data(clients), None if test is None else as_client_data(test)
-    check_columns(train, train.columns, "train")
-    if held_out is not None:
-        check_columns(held_out, held_out.columns, "test")
+    train, held_out = as_client_data(clients), None if test is None else as_client_data(test, "test")
+    check_same_classes(train, held_out)
     with float64(settings.get("float64", False)):
         subset = trained_subset(init)
         example_loss = _loss_of_example(with_key(loss, 2), subset.complete)

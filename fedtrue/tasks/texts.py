@@ -1,10 +1,9 @@
-"""Words, sentences, vocabularies and splits of texts by many users, for the tasks on posts and descriptions."""
+"""Vocabularies and splits of texts by many users, for the tasks on posts and descriptions."""
 
 import hashlib
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,28 +11,11 @@ import numpy as np
 
 from fedtrue.data.cache import cached_folder
 from fedtrue.data.client_data import ClientData
+from fedtrue.data.text import most_frequent, words_of
 
-_WORD = re.compile(r"\w+(?:['’+#.-]\w+)*[+#]*")  # don't  state-of-the-art  1.5  c++  c#
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 VOCABULARY_VERSION = 1  # increase it when the same file gives another vocabulary
 
 Texts = Iterable[tuple[str, dict[str, Any]]]  # (client, {title, text, tags})
-
-
-def words_of(text: str) -> list[str]:
-    """Lower-case words, without punctuation.
-
-    >>> words_of("Don't use C++, use 1.5.")
-    ["don't", 'use', 'c++', 'use', '1.5']
-    """
-    return _WORD.findall(text.lower())
-
-
-def sentences_of(example: dict[str, Any]) -> Iterator[list[str]]:
-    """The words of the title and of each sentence of the text; sentences without a word are skipped."""
-    for sentence in [example["title"], *_SENTENCE_END.split(example["text"])]:
-        if words := words_of(sentence):
-            yield words
 
 
 class SplitFractions(NamedTuple):
@@ -108,13 +90,9 @@ class TextSource(NamedTuple):
             if self.fractions.split_of(client) == "train":
                 word_counts.update(words_of(f"{example['title']} {example['text']}"))
                 tag_counts.update(example["tags"])
-        found = {"words": _most_frequent(word_counts, words), "tags": _most_frequent(tag_counts, tags)}
+        found = {"words": most_frequent(word_counts, words), "tags": most_frequent(tag_counts, tags)}
         (folder / "vocabulary.json").write_text(json.dumps(found))
         return {kind: len(names) for kind, names in found.items()}
-
-
-def _most_frequent(counts: Counter[str], size: int) -> list[str]:
-    return sorted(counts, key=lambda name: (-counts[name], name))[:size]
 
 
 def describe_shortfall(kind: str, found: int, requested: int) -> str:

@@ -6,7 +6,8 @@ from small_files import debian, layouts, stackexchange
 
 import fedtrue as ft
 from fedtrue.data.locations import MissingData
-from fedtrue.tasks.texts import SplitFractions, sentences_of, words_of
+from fedtrue.data.text import sentences_of, words_of
+from fedtrue.tasks.texts import SplitFractions
 
 TINY = {"embedding": 2, "hidden": 2, "projection": 2}
 
