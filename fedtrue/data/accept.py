@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedtrue.data.client_data import ClientData
+from fedtrue.names import suggestion
 
 TABLE_READERS = {  # package of a type → the call that makes clients of it
     "pandas": "ft.data.from_pandas(table, client=COLUMN, label=COLUMN)",
@@ -19,13 +21,14 @@ Clients = ClientData | Sequence[Mapping[str, Any]] | Mapping[str, Mapping[str, A
 BATCH_KEYS = ("mask", "key")  # a batch has these besides the columns
 
 
-def as_client_data(clients: Clients, what: str = "clients") -> ClientData:
+def as_client_data(clients: Clients, what: str = "clients", columns: Sequence[str] | None = None) -> ClientData:
     """The data of many clients from what a user has.
 
     Args:
         clients: `ClientData`, a list of dicts of arrays (one dict per client), or a dict from the client's name to its
             dict of arrays. The leading axis of an array counts examples.
         what: the name of the argument, for errors.
+        columns: those that are wanted; others are left out, whatever they hold. By default all.
 
     Returns:
         The data. Anything else, a column of strings, columns of unequal length, a client without examples and NaN raise
@@ -36,6 +39,8 @@ def as_client_data(clients: Clients, what: str = "clients") -> ClientData:
     (2, ['ann', 'bob'])
     """
     data = clients if isinstance(clients, ClientData) else from_dicts_unchecked(clients, what)
+    if columns is not None:
+        data = _with_columns(data, columns, what)
     _check_columns(data, what)
     return data
 
@@ -72,6 +77,14 @@ def from_dicts_unchecked(clients: Any, what: str) -> ClientData:
                 f"{what}: client {owner} has the type {type(client).__name__}: give a dict from column names to arrays"
             )
     return ClientData.from_clients(clients, names)
+
+
+def _with_columns(data: ClientData, names: Sequence[str], what: str) -> ClientData:
+    for name in names:
+        if name not in data.columns:
+            there = ", ".join(map(repr, data.columns))
+            raise ValueError(f"{what}: there is no column {name!r}{suggestion(name, data.columns)}; there are {there}")
+    return replace(data, columns={name: data.columns[name] for name in names})
 
 
 def _table_reader(value: Any) -> str | None:

@@ -1,21 +1,12 @@
 """What is wrong with a column, in one line that names the client."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
 from fedtrue.data.client_data import ClientData, Ragged
-from fedtrue.names import suggestion
 
 ROWS_AT_ONCE = 65_536  # read from a memory-mapped column; checks need no more memory however large it is
-
-
-def check_has_columns(data: ClientData, names: Iterable[str], split: str) -> None:
-    """Refuses columns that do not exist."""
-    for name in names:
-        if name not in data.columns:
-            there = ", ".join(map(repr, data.columns))
-            raise ValueError(f"{split} has no column {name!r}{suggestion(name, data.columns)}; it has {there}")
 
 
 def refuse_rows(

@@ -1,7 +1,6 @@
 """A task from a user's model: flax (linen, nnx), equinox, haiku, or a pair of functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from fedtrue.models.lora import Lora, lora_subset
 from fedtrue.models.named_leaves import named_leaves, with_leaves
 from fedtrue.models.trained_subset import ModelStateError, Trainable, TrainedSubset, trained_subset
 from fedtrue.precision import float64
-from fedtrue.tasks.data_checks import check_has_columns, check_label_range, check_same_columns
+from fedtrue.tasks.data_checks import check_label_range, check_same_columns
 from fedtrue.tasks.metric import declared_metrics
 from fedtrue.tasks.supervised_losses import Shapes, Values, averaged, loss_values, metric_values
 from fedtrue.tasks.task import Task, check_metrics
@@ -122,10 +121,7 @@ def _checked_data(splits: Mapping[str, Any], columns: Sequence[str]) -> dict[str
     data: dict[str, ClientData] = {}
     for split, given in splits.items():
         if given is not None:
-            argument = "clients" if split == "train" else split
-            everything = as_client_data(given, argument)
-            check_has_columns(everything, columns, argument)
-            data[split] = replace(everything, columns={name: everything.columns[name] for name in columns})
+            data[split] = as_client_data(given, "clients" if split == "train" else split, columns)
             check_same_columns(data[split], data["train"], split)
             check_same_classes(data["train"], data[split], split)
     return data

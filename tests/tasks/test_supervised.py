@@ -294,7 +294,7 @@ def vector_loss(outputs, targets):
 WRONG = {
     "a class": ({"model": Linen}, r"the model is the class Linen: give an instance, Linen\(…\)"),
     "no model": ({"model": "resnet"}, r"the model is a builtins.str: give a flax.linen, .* or a pair \(init, apply\)"),
-    "a missing column": ({"inputs": "image"}, "train has no column 'image'; it has 'x', 'y'"),
+    "a missing column": ({"inputs": "image"}, "clients: there is no column 'image'; there are 'x', 'y'"),
     "an unknown loss": (
         {"loss": "crossentropy"},
         r"loss 'crossentropy' is not known \(did you mean 'cross_entropy'\?",
@@ -357,9 +357,9 @@ WRONG = {
     ),
     "NaN": (
         {"clients": {"ann": CLIENTS["ann"], "eve": {"x": np.full((2, INPUTS), np.nan), "y": np.zeros(2, int)}}},
-        "client 'eve' has NaN in column 'x': fill it in or leave the example out",
+        "column 'x' of client 'eve' is NaN in example 0: fill it in or leave the example out",
     ),
-    "strings": ({"clients": [{"x": np.array(["a", "b"]), "y": np.zeros(2)}]}, "column 'x' of train holds strings"),
+    "strings": ({"clients": [{"x": np.array(["a", "b"]), "y": np.zeros(2)}]}, "column 'x' holds strings such as 'a'"),
     "columns of unequal length": ({"clients": [{"x": np.ones((2, 6)), "y": np.ones(3)}]}, "columns of unequal length"),
     "a client without examples": ({"clients": [client(3), client(0)]}, "client 1 has no examples: leave it out"),
     "a test set of another shape": (
