@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import client, methods, server, tasks, theory
+from fedtrue import client, methods, schedules, server, tasks, theory
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
@@ -32,6 +32,7 @@ __all__ = [
     "load_run",
     "methods",
     "report",
+    "schedules",
     "server",
     "sweep",
     "tasks",

@@ -30,6 +30,7 @@ def load_task(config: RunConfig) -> Task:
     overrides: dict[str, Any] = {
         "local_epochs": config.local_epochs,
         "batch_size": config.batch_size,
+        "accumulate": config.accumulate,
         "evaluation_limit": config.evaluation_limit,
     }
     overrides = {name: check_int(name, value, low=1) for name, value in overrides.items() if isinstance(value, int)}
@@ -51,7 +52,7 @@ def steps_of_clients(config: RunConfig, task: Task) -> int | list[int] | None:
     if config.local_steps is not None:
         raise ValueError("local_steps and a range of local_epochs exclude each other: give one of them")
     epochs = np.random.default_rng(EPOCHS_SEED).integers(fewest, most, size=len(task.train), endpoint=True)
-    return (epochs * steps_per_epoch(task.train.sizes, task.batch_size)).tolist()
+    return (epochs * steps_per_epoch(task.train.sizes, task.examples_per_step)).tolist()
 
 
 def simulation_arguments(config: RunConfig, task: Task) -> dict[str, Any]:

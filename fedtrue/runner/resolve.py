@@ -19,6 +19,7 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "cohort": task.cohort,
         "local_epochs": task.local_epochs,
         "batch_size": task.batch_size,
+        "accumulate": task.accumulate if task.accumulate > 1 else None,
         "evaluation_limit": task.evaluation_limit,
         "precision": None if task.float64 else default_precision(),
     }

@@ -53,7 +53,8 @@ class RunConfig:
     )
     local_steps: int | list[int] | None = setting(None, "instead of epochs: one number, or one per client", "INT|LIST")
     rate_multipliers: list[float] | None = setting(None, "factors on the client learning rate, one per client", "LIST")
-    batch_size: int | None = setting(None, "examples per local step (default: the task's)", "INT")
+    batch_size: int | None = setting(None, "examples per batch (default: the task's)", "INT")
+    accumulate: int | None = setting(None, "batches per local step, their gradients averaged (default: 1)", "INT")
     seed: int = setting(0, "of weights, cohorts and batches", "INT")
     precision: str | None = setting(
         None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"

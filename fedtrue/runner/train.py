@@ -141,6 +141,7 @@ def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) ->
         method={"name": part_name(method.spec), **part_options(method.spec)},
         local_epochs=task.local_epochs,
         batch_size=task.batch_size,
+        accumulate=task.accumulate if task.accumulate > 1 else None,
         evaluation_limit=task.evaluation_limit,
         precision=precision,
         **{key: plain(value) for key, value in arguments.items()},

@@ -47,6 +47,8 @@ class Task:
     validation: ClientData | None = None
     test: ClientData | None = None
     batch_size: int
+    accumulate: int = 1  # batches per local step: their gradients are accumulated, as of one batch of all their examples
+    summed_loss: bool = False  # the loss is a sum over the examples of a batch, not their mean
     evaluation_batch_size: int = 256
     evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
     cohort: int | None = None  # clients per round; None: all
@@ -61,6 +63,11 @@ class Task:
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def examples_per_step(self) -> int:
+        """Of all batches that one local step accumulates."""
+        return self.batch_size * self.accumulate
 
     def client_weights(self, weighting: str | None = None) -> np.ndarray:
         """The weight of every train client.
@@ -99,7 +106,7 @@ class Task:
         """
         sizes = np.asarray(self.train.sizes)
         if local_steps is None:
-            return steps_per_epoch(sizes, self.batch_size) * self.local_epochs
+            return steps_per_epoch(sizes, self.examples_per_step) * self.local_epochs
         steps = np.asarray(local_steps)
         if steps.ndim == 0:
             steps = np.full(len(sizes), local_steps)
@@ -208,7 +215,7 @@ def from_arrays(
         test: clients to evaluate on, like `clients`.
         name: of the task, in records and reports.
         batch_size: examples per local step.
-        **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `rounds`.
+        **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `accumulate`, `rounds`.
 
     Returns:
         A task for `ft.train`.
