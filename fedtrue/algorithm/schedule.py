@@ -57,9 +57,14 @@ def _over_length(length: Any, shape: Callable[[Any], Any]) -> Schedule:
     """`shape` of the share of the length that has passed: 0 at first, 1 from `length` on."""
 
     def value(count: Any, given: Any) -> Any:
-        return shape(jnp.clip(count / (given if length is None else length), 0, 1))
+        return shape(jnp.clip(_real(count) / (given if length is None else length), 0, 1))
 
     return Schedule(value, needs_length=length is None)
+
+
+def _real(number: Any) -> Any:
+    """In the precision of the program: a quotient of two int32 would be a float32 everywhere."""
+    return jnp.asarray(number, jnp.result_type(float))
 
 
 def _check_length(name: str, length: Any) -> None:
@@ -82,7 +87,7 @@ def constant(value: float) -> Schedule:
     0.5
     """
     check_float("constant: value", value)
-    return Schedule(lambda count, length: jnp.asarray(value, jnp.result_type(float)))
+    return Schedule(lambda count, length: _real(value))
 
 
 @named("schedule")
@@ -148,7 +153,7 @@ def exponential(initial: float, factor: float, every: float = 1.0) -> Schedule:
     check_float("exponential: initial", initial)
     check_float("exponential: factor", factor, open_low=True)
     check_float("exponential: every", every, open_low=True)
-    return Schedule(lambda count, length: initial * jnp.asarray(factor, jnp.result_type(float)) ** (count / every))
+    return Schedule(lambda count, length: initial * _real(factor) ** (_real(count) / every))
 
 
 @named("schedule")
@@ -170,7 +175,7 @@ def inverse(initial: float, every: float = 1.0, power: float = 1.0) -> Schedule:
     check_float("inverse: initial", initial)
     check_float("inverse: every", every, open_low=True)
     check_float("inverse: power", power)
-    return Schedule(lambda count, length: initial / (1 + jnp.asarray(count / every)) ** power)
+    return Schedule(lambda count, length: initial / (1 + _real(count) / every) ** power)
 
 
 @named("schedule")
@@ -198,8 +203,7 @@ def piecewise(values: Sequence[float], boundaries: Sequence[float]) -> Schedule:
         check_float("piecewise: values", entry)
 
     def value(count: Any, length: Any) -> Any:
-        passed = jnp.sum(jnp.asarray(count) >= jnp.asarray(boundaries, jnp.result_type(float)))
-        return jnp.asarray(values, jnp.result_type(float))[passed]
+        return _real(values)[jnp.sum(_real(count) >= _real(boundaries))]
 
     return Schedule(value)
 
@@ -224,7 +228,7 @@ def warmup(schedule: LearningRate, length: float) -> Schedule:
     then = as_schedule("warmup: schedule", schedule)
 
     def value(count: Any, given: Any) -> Any:
-        return then(count, given) * jnp.clip((count + 1) / length, 0, 1)
+        return then(count, given) * jnp.clip((_real(count) + 1) / length, 0, 1)
 
     return Schedule(value, then.needs_length)
 

@@ -14,7 +14,7 @@ from fedtrue.runner.resolve import method_spec
 from fedtrue.runner.settings import RunConfig
 from fedtrue.spec import check_options, from_spec, option_table, with_spec
 from fedtrue.tasks.registry import TASKS
-from fedtrue.tasks.task import Task
+from fedtrue.tasks.task import Task, with_precision
 
 EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federation, not of a run
 
@@ -24,9 +24,12 @@ def load_task(config: RunConfig) -> Task:
     factory = look_up("task", TASKS, config.task).factory
     check_options("task", config.task, config.task_options)
     options = dict(config.task_options)
-    if "dtype" in option_table(factory):
+    chooses_precision = "dtype" in option_table(factory)
+    if chooses_precision:
         options = {"dtype": config.precision or default_precision(), **options}
     task = factory(**options)
+    if config.precision and not chooses_precision:
+        task = with_precision(task, config.precision)
     overrides: dict[str, Any] = {
         "local_epochs": config.local_epochs,
         "batch_size": config.batch_size,

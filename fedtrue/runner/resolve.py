@@ -21,10 +21,17 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "batch_size": task.batch_size,
         "accumulate": task.accumulate if task.accumulate > 1 else None,
         "evaluation_limit": task.evaluation_limit,
-        "precision": None if task.float64 else default_precision(),
+        "precision": usual_precision(task),
     }
     filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
     return replace(config, method=from_spec(method_spec(config, task)).spec, **filled)
+
+
+def usual_precision(task: Task) -> str | None:
+    """The precision of a run that gives none: a published task's by the device, that of an own task as it computes."""
+    if task.float64:
+        return None
+    return task.precision or (default_precision() if task.spec is not None else "float32")
 
 
 def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:

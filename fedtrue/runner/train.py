@@ -9,12 +9,13 @@ from fedtrue.algorithm.method import Method
 from fedtrue.data.fingerprint import fingerprint
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
-from fedtrue.precision import default_precision, float64
+from fedtrue.precision import float64
 from fedtrue.runner import folder
 from fedtrue.runner.evaluation import Progress
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import NOT_METRICS, Line
+from fedtrue.runner.resolve import usual_precision
 from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop
@@ -134,7 +135,7 @@ def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) ->
     """The settings for config.toml of a run started from Python; marked if the run cannot be rebuilt from them."""
     spec = task.spec or {"name": task.name}
     options = part_options(spec)
-    precision = options.pop("dtype", None) or (None if task.float64 else default_precision())
+    precision = options.pop("dtype", None) or usual_precision(task)
     config = RunConfig(
         part_name(spec),
         task_options=options,

@@ -13,7 +13,7 @@ from fedtrue.tasks.stackoverflow_tags import stackoverflow_tags
 from fedtrue.tasks.stackoverflow_words import stackoverflow_words
 from fedtrue.tasks.synthetic_tags import synthetic_tags
 from fedtrue.tasks.synthetic_words import synthetic_words
-from fedtrue.tasks.task import from_arrays
+from fedtrue.tasks.task import from_arrays, with_precision
 
 __all__ = [
     "TASKS",
@@ -31,4 +31,5 @@ __all__ = [
     "stackoverflow_words",
     "synthetic_tags",
     "synthetic_words",
+    "with_precision",
 ]

@@ -1,7 +1,7 @@
 """A task: data, model, loss, metrics, and the settings its authors recommend."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,9 @@ import numpy as np
 
 from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
-from fedtrue.precision import float64
+from fedtrue.names import look_up
+from fedtrue.precision import PRECISIONS, computed_in, float64
+from fedtrue.spec import with_spec
 from fedtrue.tasks.metric import Metric, declared_metrics, first_undeclared
 from fedtrue.types import Array, Batch, LossFunction, Params, Sums
 
@@ -59,6 +61,7 @@ class Task:
     rounds: int = 1500
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False  # compute in float64
+    precision: str | None = None  # set by `with_precision`; None: as loss and metrics compute by themselves
     source: str = ""  # one line that names the data
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
@@ -200,6 +203,7 @@ def from_arrays(
     test: Sequence[Mapping[str, Any]] | None = None,
     name: str = "own",
     batch_size: int = 32,
+    precision: str | None = None,
     **settings: Any,
 ) -> Task:
     """A task from plain arrays and the loss of one example.
@@ -215,6 +219,7 @@ def from_arrays(
         test: clients to evaluate on, like `clients`.
         name: of the task, in records and reports.
         batch_size: examples per local step.
+        precision: "bfloat16" casts weights and inputs for loss and metrics; weights, traces and sums stay float32.
         **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `accumulate`, `rounds`.
 
     Returns:
@@ -241,9 +246,42 @@ def from_arrays(
         batch_size=batch_size,
         **settings,
     )
+    if precision is not None:
+        task = with_precision(task, precision)
     if metrics:
         check_metrics(task)
     return task
+
+
+def with_precision(task: Task, precision: str) -> Task:
+    """The task with loss and metrics computed in this precision, for models that do not choose theirs.
+
+    Args:
+        task: your own task; the published ones have an option `dtype`.
+        precision: "float32", or "bfloat16": weights and inputs are cast before the model sees them. The weights that are
+            trained, the traces and all sums stay float32.
+
+    Returns:
+        The task, with its precision.
+
+    >>> import fedtrue as ft
+    >>> task = ft.tasks.from_arrays(
+    ...     clients=[{"x": np.array([1.0, 2.0])}],
+    ...     init=lambda key: jnp.zeros(()),
+    ...     loss=lambda params, example: (params - example["x"]) ** 2,
+    ... )
+    >>> ft.tasks.with_precision(task, "bfloat16").precision
+    'bfloat16'
+    """
+    dtype = look_up("precision", PRECISIONS, precision)
+    if task.float64:
+        raise ValueError(f"task {task.name!r} computes in float64: leave precision out")
+    if task.precision is not None:
+        raise ValueError(f"task {task.name!r} has precision {task.precision!r} already: set it once")
+    cast = replace(task, precision=precision)
+    if precision != "float32":
+        cast = replace(cast, loss=computed_in(dtype, task.loss), metrics=computed_in(dtype, task.metrics))
+    return with_spec(cast, task.spec)
 
 
 def _batched(
