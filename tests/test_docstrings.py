@@ -14,7 +14,7 @@ NEED_DATA = {"mnist", "cifar10", "cifar100", "shakespeare", "stackexchange", "de
 NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags"}
 PUBLIC = {
     f"{space.__name__.removeprefix('fedtrue.')}.{name}": getattr(space, name)
-    for space in (ft, ft.client, ft.server, ft.methods, ft.tasks, ft.theory)
+    for space in (ft, ft.client, ft.server, ft.schedules, ft.methods, ft.tasks, ft.theory)
     for name in space.__all__
     if inspect.isfunction(getattr(space, name))
 }

@@ -125,8 +125,8 @@ def cosine(initial: float, length: float | None = None, final: float = 0.0) -> S
         A schedule for a learning rate.
 
     >>> import fedtrue as ft
-    >>> float(ft.schedules.cosine(1.0, length=4)(2))
-    0.5
+    >>> float(ft.schedules.cosine(1.0, length=4)(4))
+    0.0
     """
     check_float("cosine: initial", initial)
     check_float("cosine: final", final)

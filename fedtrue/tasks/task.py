@@ -67,6 +67,9 @@ class Task:
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        check_positive(batch_size=self.batch_size, accumulate=self.accumulate)
+
     @property
     def examples_per_step(self) -> int:
         """Of all batches that one local step accumulates."""
