@@ -50,8 +50,8 @@ def cast_floats(tree: PyTree, dtype: DTypeLike) -> PyTree:
 def computed_in(dtype: DTypeLike, function: Callable[[Params, Batch], PyTree]) -> Callable[[Params, Batch], PyTree]:
     """A loss or metrics of any model, computed with weights and inputs cast to `dtype`; results are float32.
 
-    The cast is part of the function, so its gradient is that of the float32 weights, in float32. The batch's mask is not
-    cast: sums over it would round.
+    The cast is part of the function, so its gradient is that of the float32 weights, in float32. The batch's mask is
+    not cast: sums over it would round.
     """
 
     @wraps(function)

@@ -1,6 +1,6 @@
 """Gradient accumulation: the gradient of a large batch from those of its parts, one part in memory at a time.
 
-A mean over all examples weighs each part by what its own mean is over (its examples, or tokens):  g = Σ n_j g_j / Σ n_j.
+A mean over all examples weighs each part by what its own mean is over, examples or tokens:  g = Σ n_j g_j / Σ n_j.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ import numpy as np
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.schedule import round_schedule
-from fedtrue.algorithm.step_options import StepOptions, with_step_options
+from fedtrue.algorithm.step_options import NO_OPTIONS, StepOptions, with_step_options
 from fedtrue.spec import FACTORIES, Part, accepts, named
 from fedtrue.types import Array, LearningRate
 
@@ -41,7 +41,7 @@ class ClientOptimizer(Part):
     preconditioner: Callable[[Any, Any], Any]  # (state, g) → P of a state that g has not entered
     move: Move
     beta1: Any = 0.0  # for the paper's trace
-    options: StepOptions = StepOptions()
+    options: StepOptions = NO_OPTIONS
 
 
 def plain_move() -> Move:
@@ -446,9 +446,9 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
 
 def _refuse_optax(transformation: Any) -> ClientOptimizer:
     raise ValueError(
-        "client cannot be an optax transformation: it hides its preconditioner, whose sum over the local steps the "
-        "correction needs; use a part such as ft.client.adam(0.01, clip_norm=1.0, weight_decay=1e-4), which takes optax "
-        "schedules as its learning rate; server may be any optax transformation"
+        "client cannot be an optax transformation, which hides the preconditioner that corrections need: use a part "
+        "such as ft.client.adam(0.01, clip_norm=1.0, weight_decay=1e-4); its learning rate may be an optax schedule, "
+        "and the server any optax transformation"
     )
 
 

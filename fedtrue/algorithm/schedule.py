@@ -3,8 +3,8 @@
     ft.client.adam(ft.schedules.cosine(0.1, length=500))                      η falls to 0 over 500 rounds
     ft.client.adam(0.1, within_round=ft.schedules.linear(1.0, 0.1))           η_k falls to η/10 over the client's steps
 
-A schedule is a part: it has a spec, so it can be written in TOML and recorded. A function of one number, such as an optax
-schedule, may take its place; records then name it, but cannot build it again.
+A schedule is a part: it has a spec, so it can be written in TOML and recorded. A function of one number, such as an
+optax schedule, may take its place; records then name it, but cannot build it again.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ from fedtrue.algorithm.checks import check_float
 from fedtrue.spec import FACTORIES, Part, named, takes_parts
 from fedtrue.types import LearningRate
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule(Part):
     """A number for every count of 0, 1, 2 …: rounds, or local steps.
@@ -27,7 +28,7 @@ class Schedule(Part):
     [0.4..., 0.2..., 0.1...]
     """
 
-    value: Callable[[Any, Any], Any]  # (count, length) → number; `length` is for schedules without a length of their own
+    value: Callable[[Any, Any], Any]  # (count, length) → number; `length` is for schedules without one of their own
     needs_length: bool = False
 
     def __call__(self, count: Any, length: Any = None) -> Any:

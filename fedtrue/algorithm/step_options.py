@@ -3,7 +3,7 @@
     c_k = min(1, C/‖g_k‖) or min(1, C/|g_k|)          P_k, state ← precondition(c_k g_k)
     η_k = η s_k,  a_k = 1 − γ_i η_k λ                 x_{k+1} = a_k x_k − γ_i η_k move(c_k g_k, P_k)
 
-The move stays linear in the gradients: c_k multiplies what enters it, s_k what leaves it, and a_k what was moved before.
+The move stays linear in the gradients: c_k multiplies what enters it, s_k what leaves it, a_k what was moved before.
 The trace has the same three factors. The decay itself is affine, a multiple of the weights x that the client started
 from:  x − x_τ = γ_i η (N g + λ S x),  S ← a_k S + s_k.
 """
@@ -36,6 +36,8 @@ class StepOptions(NamedTuple):
         return self.clip_norm is not None or self.clip_value is not None
 
 
+NO_OPTIONS = StepOptions()
+
 DESCRIPTIONS = {
     "within_round": "a schedule of the local step, from 0; it multiplies η.",
     "clip_norm": "clip every gradient to this global norm.",
@@ -50,6 +52,9 @@ class StepFactors(NamedTuple):
     clip: PyTree | None = None  # c, one number or array per leaf
     rate: Any = None  # s
     kept: Any = None  # a
+
+
+NO_FACTORS = StepFactors()
 
 
 def with_step_options(factory: Callable[..., Any]) -> Callable[..., Any]:

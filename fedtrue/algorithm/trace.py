@@ -6,7 +6,7 @@
 A client's displacement is Σ_k A_k g_k for some maps A_k. Only the exact trace equals Σ_k A_k, so only under it do the
 weights of the gradients in N⁻¹Δ sum to the identity.
 
-What a step is multiplied by (`StepFactors`) enters both traces: c scales the ones, s the step, a what was summed before.
+What a step is multiplied by (`StepFactors`) enters both traces: c scales the ones, s the step, a the sum before it.
 
 A proximal pull adds μ (x_k − x) to every gradient g_k. The displacement stays linear in the gradients, so its trace is
 still the move fed with ones, which are pulled as well:  N' = N + move(1 − μ η N, P).
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.step_options import StepFactors, clip_factors
+from fedtrue.algorithm.step_options import NO_FACTORS, StepFactors, clip_factors
 from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
@@ -64,7 +64,7 @@ def exact() -> Trace:
         return {"memory": memory, "total": _zero_map(optimizer, params, optimizer_state)}
 
     def update(
-        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = StepFactors()
+        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
     ) -> Any:
         ones = linear.identity_like(p) if pull is None else linear.identity_minus(pull, state["total"])
         if by.clip is not None:
@@ -84,7 +84,7 @@ def paper() -> Trace:
         return {"average": zero, "total": zero}
 
     def update(
-        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = StepFactors()
+        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
     ) -> Any:
         beta1, p = optimizer.beta1, _clipped(p, by.clip)
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)

@@ -49,7 +49,7 @@ class Task:
     validation: ClientData | None = None
     test: ClientData | None = None
     batch_size: int
-    accumulate: int = 1  # batches per local step: their gradients are accumulated, as of one batch of all their examples
+    accumulate: int = 1  # batches per local step: a step is that of one batch of all their examples
     summed_loss: bool = False  # the loss is a sum over the examples of a batch, not their mean
     evaluation_batch_size: int = 256
     evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
@@ -261,8 +261,8 @@ def with_precision(task: Task, precision: str) -> Task:
 
     Args:
         task: your own task; the published ones have an option `dtype`.
-        precision: "float32", or "bfloat16": weights and inputs are cast before the model sees them. The weights that are
-            trained, the traces and all sums stay float32.
+        precision: "float32", or "bfloat16": weights and inputs are cast before the model sees them. The weights that
+            are trained, the traces and all sums stay float32.
 
     Returns:
         The task, with its precision.
