@@ -160,18 +160,15 @@ def _step_factors(parts: ClientParts, state: ClientState, gradient: Any, learnin
 def _finish(
     parts: ClientParts, broadcast: Broadcast, state: ClientState, client: Client, context: Context
 ) -> ClientOutput:
-    trace, correction, rule, decay = parts.trace, parts.correction, parts.rule, parts.optimizer.options.weight_decay
+    trace, correction, rule = parts.trace, parts.correction, parts.rule
     pseudo_gradient = jax.tree.map(jnp.subtract, broadcast.params, state.params)
     n = jax.tree.map(lambda n: client.rate_multiplier * n, trace.total(state.trace)) if parts.traced else None
-    decayed: Sent = {}
-    if decay is not None:
-        s = client.rate_multiplier * state.decayed
-        share = client.learning_rate * decay * s  # 1 − Π a_k, without its cancellation
-        pseudo_gradient = jax.tree.map(lambda d, x: d - (share * x).astype(d.dtype), pseudo_gradient, broadcast.params)
-        decayed = correction.send(share, s if correction.needs_trace else None)
+    decay: Sent = {}
+    if parts.optimizer.options.weight_decay is not None:
+        pseudo_gradient, decay = _without_decay(parts, broadcast, state, client, pseudo_gradient)
     sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
     contributions = {name: Contribution(value) for name, value in sent.items()}
-    contributions |= {DECAY + name: Contribution(value) for name, value in decayed.items()}
+    contributions |= {DECAY + name: Contribution(value) for name, value in decay.items()}
     if parts.client_state == "sync":
         contributions["optimizer_state"] = Contribution(state.optimizer)
     own: Any = ()
@@ -184,6 +181,16 @@ def _finish(
         reported, kept = rule.report(broadcast, state.rule["memory"], steps, client)
         contributions |= reported
     return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
+
+
+def _without_decay(
+    parts: ClientParts, broadcast: Broadcast, state: ClientState, client: Client, pseudo_gradient: Any
+) -> tuple[Any, Sent]:
+    """Δ without what weight decay took off x, and what is sent of that: its share of x, with its own trace S."""
+    s = client.rate_multiplier * state.decayed
+    share = client.learning_rate * parts.optimizer.options.weight_decay * s  # 1 − Π a_k, without its cancellation
+    by_gradients = jax.tree.map(lambda d, x: d - (share * x).astype(d.dtype), pseudo_gradient, broadcast.params)
+    return by_gradients, parts.correction.send(share, s if parts.correction.needs_trace else None)
 
 
 def _memory(own: Any, rule: Any) -> Any:

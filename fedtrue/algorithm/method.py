@@ -116,7 +116,9 @@ def fedopt(
 
 def _with_decay(pseudo_gradient: Any, means: Mapping[str, Any], correction: Correction, params: Any) -> Any:
     """The server applies the clients' weight decay, which was corrected by itself, to its own weights."""
-    share = correction.receive({name.removeprefix(DECAY): mean for name, mean in means.items() if DECAY in name})
+    share = correction.receive(
+        {name.removeprefix(DECAY): mean for name, mean in means.items() if name.startswith(DECAY)}
+    )
     return jax.tree.map(lambda d, x: d + (share * x).astype(d.dtype), pseudo_gradient, params)
 
 
