@@ -1,6 +1,6 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import callbacks, client, data, interface, methods, server, tasks, theory
+from fedtrue import callbacks, client, data, interface, methods, schedules, server, tasks, theory
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
@@ -43,6 +43,7 @@ __all__ = [
     "report",
     "rounds",
     "save_weights",
+    "schedules",
     "server",
     "sweep",
     "tasks",

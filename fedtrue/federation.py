@@ -34,7 +34,7 @@ class Federation:
     constants: Any  # the task's: in every batch, but held once, whatever the number of lanes
     largest: int  # examples of the largest client
     epochs: int  # the most passes over its data that a client makes
-    batch_size: int
+    batch_size: int  # examples per local step
     shuffle: bool
 
     def __len__(self) -> int:
@@ -97,8 +97,8 @@ def federation_of(
         sampling_sizes=client_sizes(task.client_weights("examples")),
         constants=task.constants,
         largest=int(sizes.max()),
-        epochs=int(np.max(-(-steps // steps_per_epoch(sizes, task.batch_size)))),
-        batch_size=task.batch_size,
+        epochs=int(np.max(-(-steps // steps_per_epoch(sizes, task.examples_per_step)))),
+        batch_size=task.examples_per_step,
         shuffle=task.shuffle,
     )
 
@@ -126,4 +126,5 @@ def loss_of(
         return function(params, batch(federation, batches_of(federation, 0, 0, 0), 0))[1]
 
     shapes = jax.eval_shape(sums)
-    return Loss(function, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+    no_sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return Loss(function, no_sums, task.accumulate, task.summed_loss)

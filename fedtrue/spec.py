@@ -6,10 +6,13 @@
     adagrad(0.1).spec                                   {"name": "adagrad", "learning_rate": 0.1, "epsilon": 1e-07}
     from_spec({"name": "adagrad", "learning_rate": 0.1}, "client") == adagrad(0.1)
 
+In text, as on the command line, a spec may also be written as a call: "cosine(0.1, length=500)".
+
 A part without options has its name alone as spec. A part that was made by hand, without a factory of this kind, has
 the qualified name of its first function and is marked as not rebuildable.
 """
 
+import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -26,6 +29,7 @@ P = TypeVar("P")
 
 FACTORIES: dict[str, dict[str, Callable[..., Any]]] = {}  # kind → name → factory
 CONVERTERS: dict[str, Callable[[Any], Any]] = {}  # kind → how a value that is neither name nor spec becomes a part
+KINDS_OF_OPTIONS: dict[str, str] = {}  # option → kind, for options that take a part and are not called like its kind
 NOT_REBUILDABLE = {"rebuildable": False}
 
 
@@ -60,10 +64,11 @@ class Part:
 def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Callable[..., P]]:
     """A decorator for a factory of parts: it is registered under its own name, and its parts carry their spec.
 
-    An argument that is called like a kind of part ("client", "trace") may be a part, a spec or a name.
+    An argument that is called like a kind of part ("client", "trace"), or that `takes_parts` names, may be a part, a
+    spec or a name.
 
     Args:
-        kind: "method", "client", "server", "correction", "trace", "sampling" or "weighting".
+        kind: "method", "client", "server", "correction", "trace", "sampling", "weighting" or "schedule".
         defaults: whether the spec has every option, or only those that differ from their defaults.
 
     Returns:
@@ -86,8 +91,8 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
             bound = signature.bind(*positional, **options)
             bound.apply_defaults()
             for key, value in bound.arguments.items():
-                if key in FACTORIES and value is not None:
-                    bound.arguments[key] = from_spec(value, key)
+                if value is not None and (part_kind := option_kind(key)):
+                    bound.arguments[key] = _option_part(factory.__name__, key, value, part_kind)
             built = factory(*bound.args, **bound.kwargs)
             usual = {} if defaults else {key: entry.default for key, entry in signature.parameters.items()}
             told = {key: value for key, value in bound.arguments.items() if key not in usual or value is not usual[key]}
@@ -114,6 +119,27 @@ def accepts(kind: str, wanted: type[Part], example: str, **others: Callable[[Any
     CONVERTERS[kind] = convert
 
 
+def takes_parts(kind: str, *options: str) -> None:
+    """Options of these names take parts of this kind, or a value that is none: a number, a function."""
+    KINDS_OF_OPTIONS.update(dict.fromkeys(options, kind))
+    CONVERTERS[kind] = lambda value: value
+
+
+def option_kind(option: str) -> str | None:
+    """The kind of part that an option takes; None: it takes none."""
+    kind = KINDS_OF_OPTIONS.get(option, option)
+    return kind if kind in FACTORIES else None
+
+
+def _option_part(factory: str, option: str, value: Any, kind: str) -> Any:
+    try:
+        return from_spec(value, kind)
+    except ValueError as error:
+        if kind == option:
+            raise
+        raise ValueError(f"{factory}: {option}: {error}") from None
+
+
 def by_name(name: str) -> Any:
     """A default part of a factory that `named` decorates: built when the factory is called."""
     return name
@@ -135,8 +161,8 @@ def from_spec(spec: Any, kind: str = "method") -> Any:
     """The part that this spec describes.
 
     Args:
-        spec: a name, a table of name and options, or a part, which is returned as it is.
-        kind: "method", "client", "server", "correction", "trace", "sampling" or "weighting".
+        spec: a name, a table of name and options, a call as text, or a part, which is returned as it is.
+        kind: "method", "client", "server", "schedule", "correction", "trace", "sampling" or "weighting".
 
     Returns:
         The part, equal to the one whose spec it is.
@@ -145,7 +171,10 @@ def from_spec(spec: Any, kind: str = "method") -> Any:
     >>> method = ft.fedopt(ft.client.adam(0.01), correction="joint")
     >>> ft.from_spec(method.spec) == method
     True
+    >>> ft.from_spec("cosine(0.1, length=500)", "schedule")
+    cosine(initial=0.1, length=500, final=0.0)
     """
+    spec = read_call(spec, kind)
     if not isinstance(spec, str | Mapping):
         return CONVERTERS[kind](spec)
     if not is_rebuildable(spec):
@@ -161,6 +190,41 @@ def from_spec(spec: Any, kind: str = "method") -> Any:
     if missing:
         raise ValueError(f"{kind} {part_name(spec)!r} needs {missing[0]}: give a number, e.g. {missing[0]} = 0.1")
     return factory(**options)
+
+
+def read_call(text: Any, kind: str) -> Any:
+    """The spec that a text such as "cosine(0.1, length=500)" describes; anything else as it is."""
+    if not isinstance(text, str) or "(" not in text:
+        return text
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        call = None
+    if not isinstance(call, ast.Call):
+        raise ValueError(f"{kind} {text!r} is not NAME(VALUE, OPTION=VALUE, …)")
+    return _read_node(call, kind, text)
+
+
+def _read_node(node: ast.expr, kind: str | None, text: str) -> Any:
+    """A value in a call: a number, list, true, false, the name of a part, or another call."""
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id.lower(), node.id)
+    if not isinstance(node, ast.Call):
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            raise ValueError(f"{ast.unparse(node)} in {text!r} is not a value: use numbers, lists and calls") from None
+    if kind is None or not isinstance(node.func, ast.Name):
+        raise ValueError(f"{ast.unparse(node)} in {text!r} is not a value: use numbers, lists and calls")
+    name = node.func.id
+    options = list(option_table(look_up(kind, FACTORIES[kind], name)))
+    if len(node.args) > len(options):
+        raise ValueError(f"{ast.unparse(node)} has too many values: {name} takes {', '.join(options) or 'no options'}")
+    given = [*zip(options, node.args), *((entry.arg or "**", entry.value) for entry in node.keywords)]
+    for option, _ in given:
+        if [key for key, _ in given].count(option) > 1:
+            raise ValueError(f"{ast.unparse(node)} gives {option} twice: give it once")
+    return {"name": name, **{key: _read_node(value, option_kind(key), text) for key, value in given}}
 
 
 def check_options(kind: str, name: str, options: Mapping[str, Any]) -> None:

@@ -14,7 +14,10 @@ NEED_DATA = {"mnist", "cifar10", "cifar100", "shakespeare", "stackexchange", "de
 NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags", "imported"}
 PUBLIC = {
     f"{space.__name__.removeprefix('fedtrue.')}.{name}": getattr(space, name)
-    for space in (ft, ft.client, ft.data, ft.data.partition, ft.server, ft.methods, ft.tasks, ft.theory, ft.interface)
+    for space in (
+        *(ft, ft.client, ft.data, ft.data.partition, ft.server, ft.schedules),
+        *(ft.methods, ft.tasks, ft.theory, ft.interface),
+    )
     for name in space.__all__
     if inspect.isfunction(getattr(space, name))
 }

@@ -21,7 +21,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("lowering",),
     ("tasks",),
     ("algorithm",),
-    ("client", "server", "methods", "interface"),  # public names of `algorithm`
+    ("client", "server", "schedules", "methods", "interface"),  # public names of `algorithm`
     ("federation",),
     ("theory",),
     ("engine",),

@@ -14,7 +14,7 @@ from fedtrue.algorithm.weighting import Weighting
 from fedtrue.runner.toml import to_toml
 from fedtrue.spec import FACTORIES, from_spec, is_rebuildable, option_table
 
-KINDS = ("client", "server", "correction", "trace", "sampling", "weighting", "method")
+KINDS = ("client", "server", "schedule", "correction", "trace", "sampling", "weighting", "method")
 VALUES = {  # an option's value in these tests, where its default would hide a mistake or does not exist
     "learning_rate": 0.25,
     "client_rate": 0.125,
@@ -28,6 +28,20 @@ VALUES = {  # an option's value in these tests, where its default would hide a m
     "client": {"name": "adam", "learning_rate": 0.01, "beta1": 0.6},
     "server": {"name": "adagrad", "learning_rate": 0.2, "epsilon": 1e-2},
     "preconditioners": [[1.0, 2.0], [3.0, 4.0]],
+    "within_round": {"name": "linear", "initial": 1.0, "final": 0.5},
+    "clip_norm": 3.0,
+    "clip_value": 2.0,
+    "weight_decay": 0.125,
+    "value": 0.25,
+    "initial": 0.25,
+    "final": 0.125,
+    "factor": 0.5,
+    "every": 3.0,
+    "power": 0.5,
+    "length": 7,
+    "values": [0.5, 0.25],
+    "boundaries": [3],
+    "schedule": {"name": "exponential", "initial": 0.5, "factor": 0.25},
 }
 EVERY_PART = [(kind, name) for kind in KINDS for name in FACTORIES[kind]]
 

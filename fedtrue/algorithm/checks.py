@@ -2,12 +2,9 @@
 
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import jax
-
-Schedule = Callable[[Any], Any]  # round → learning rate
 
 
 def check_float(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, open_low: bool = False) -> Any:
@@ -37,11 +34,3 @@ def check_int(name: str, value: Any, *, low: int = 0, high: float = math.inf) ->
 
 def _at_most(high: float) -> str:
     return "" if high == math.inf else f" and at most {high:g}"
-
-
-def schedule(name: str, learning_rate: Any) -> Schedule:
-    """A learning rate as a function of the round: a schedule is returned as it is, a number becomes a constant."""
-    if callable(learning_rate):
-        return learning_rate
-    rate = check_float(name, learning_rate)
-    return lambda round_index: rate

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, Move
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
+from fedtrue.algorithm.step_options import chosen_options
 
 
 def select(which: Any, options: Sequence[Any]) -> Any:
@@ -47,6 +48,7 @@ def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOp
         preconditioner,
         Move(lambda params: tuple(option.move.init(params) for option in options), step),
         _number(which, [option.beta1 for option in options]),
+        chosen_options(lambda numbers: _number(which, numbers), [option.options for option in options]),
     )
 
 

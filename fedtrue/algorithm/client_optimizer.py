@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.checks import Schedule, check_float, schedule
+from fedtrue.algorithm.checks import check_float
+from fedtrue.algorithm.schedule import round_schedule
+from fedtrue.algorithm.step_options import NO_OPTIONS, StepOptions, with_step_options
 from fedtrue.spec import FACTORIES, Part, accepts, named
 from fedtrue.types import Array, LearningRate
 
@@ -33,12 +35,13 @@ class Move(NamedTuple):
 class ClientOptimizer(Part):
     """What a client does with its gradients."""
 
-    learning_rate: Schedule
+    learning_rate: Callable[[Any], Any]  # round → η
     init: Callable[[Any, Any], Any]  # (params, client index) → state: the preconditioner at its constant c
     precondition: Callable[[Any, Any], tuple[Any, Any]]  # (g, state) → (P, new state)
     preconditioner: Callable[[Any, Any], Any]  # (state, g) → P of a state that g has not entered
     move: Move
     beta1: Any = 0.0  # for the paper's trace
+    options: StepOptions = NO_OPTIONS
 
 
 def plain_move() -> Move:
@@ -119,7 +122,7 @@ def _adaptive(
         new_state = {**accumulate(g, state), "count": state["count"] + 1}
         return preconditioner(state if lagged else new_state, g), new_state
 
-    rate = schedule(f"{name}: learning_rate", learning_rate)
+    rate = round_schedule(f"{name}: learning_rate", learning_rate)
     return ClientOptimizer(rate, init, precondition, preconditioner, move or plain_move(), beta1)
 
 
@@ -139,11 +142,12 @@ def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move
 
 
 @named("client")
+@with_step_options
 def sgd(learning_rate: LearningRate) -> ClientOptimizer:
     """step = g.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -153,7 +157,7 @@ def sgd(learning_rate: LearningRate) -> ClientOptimizer:
     0.1
     """
     return ClientOptimizer(
-        schedule("sgd: learning_rate", learning_rate),
+        round_schedule("sgd: learning_rate", learning_rate),
         init=lambda params, client: (),
         precondition=lambda g, state: (linear.identity_like(g), state),
         preconditioner=lambda state, g: linear.identity_like(g),
@@ -162,13 +166,14 @@ def sgd(learning_rate: LearningRate) -> ClientOptimizer:
 
 
 @named("client")
+@with_step_options
 def momentum(
     learning_rate: LearningRate, beta: float = 0.9, dampening: float | None = None, nesterov: bool = False
 ) -> ClientOptimizer:
     """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta: β of the momentum.
         dampening: d, what the new gradient is dampened by; β without it, as Algorithm 1 has it.
         nesterov: look ahead by one momentum step.
@@ -183,18 +188,19 @@ def momentum(
     check_float("momentum: beta", beta, high=1.0)
     dampening = beta if dampening is None else check_float("momentum: dampening", dampening, high=1.0)
     move = momentum_move(beta, dampening, nesterov)
-    rate = schedule("momentum: learning_rate", learning_rate)
+    rate = round_schedule("momentum: learning_rate", learning_rate)
     return replace(sgd(rate), move=move, beta1=beta)
 
 
 @named("client")
+@with_step_options
 def adagrad(
     learning_rate: LearningRate, epsilon: float = EPSILON, initial_accumulator: float = 0.1, lagged: bool = False
 ) -> ClientOptimizer:
     """v' = v + g²,  P = 1/(√v' + ε),  step = P g.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
         lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
@@ -215,6 +221,7 @@ def adagrad(
 
 
 @named("client")
+@with_step_options
 def rmsprop(
     learning_rate: LearningRate,
     beta2: float = 0.9,
@@ -225,7 +232,7 @@ def rmsprop(
     """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
         initial_accumulator: where v starts in every round.
@@ -248,6 +255,7 @@ def rmsprop(
 
 
 @named("client")
+@with_step_options
 def adam(
     learning_rate: LearningRate,
     beta1: float = 0.9,
@@ -260,7 +268,7 @@ def adam(
     """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
@@ -285,6 +293,7 @@ def adam(
 
 
 @named("client")
+@with_step_options
 def yogi(
     learning_rate: LearningRate,
     beta1: float = 0.9,
@@ -297,7 +306,7 @@ def yogi(
     """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
@@ -322,6 +331,7 @@ def yogi(
 
 
 @named("client")
+@with_step_options
 def amsgrad(
     learning_rate: LearningRate,
     beta1: float = 0.9,
@@ -334,7 +344,7 @@ def amsgrad(
     """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
@@ -361,6 +371,7 @@ def amsgrad(
 
 
 @named("client")
+@with_step_options
 def adabelief(
     learning_rate: LearningRate,
     beta1: float = 0.9,
@@ -373,7 +384,7 @@ def adabelief(
     """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed.
 
     Args:
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε, added to the root.
@@ -400,12 +411,13 @@ def adabelief(
 
 
 @named("client")
+@with_step_options
 def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> ClientOptimizer:
     """A fixed map P_i per client (Theorem 2): `preconditioners` is (clients, d), diagonals, or (clients, d, d).
 
     Args:
         preconditioners: one diagonal (clients, d) or matrix (clients, d, d) per client.
-        learning_rate: η, a number or a function of the round.
+        learning_rate: η, a number, a schedule or a function of the round.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -427,10 +439,18 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
         own = jnp.asarray(maps, leaves[0].dtype)[client]
         return jax.tree.unflatten(structure, [linear.Dense(own) if own.ndim == 2 else own])
 
-    rate = schedule("preconditioned: learning_rate", learning_rate)
+    rate = round_schedule("preconditioned: learning_rate", learning_rate)
     precondition = lambda g, state: (state, state)
     return replace(sgd(rate), init=init, precondition=precondition, preconditioner=lambda state, g: state)
 
 
+def _refuse_optax(transformation: Any) -> ClientOptimizer:
+    raise ValueError(
+        "client cannot be an optax transformation, which hides the preconditioner that corrections need: use a part "
+        "such as ft.client.adam(0.01, clip_norm=1.0, weight_decay=1e-4); its learning rate may be an optax schedule, "
+        "and the server any optax transformation"
+    )
+
+
 CLIENT_OPTIMIZERS = FACTORIES["client"]
-accepts("client", ClientOptimizer, "ft.client.adagrad(0.1)")
+accepts("client", ClientOptimizer, "ft.client.adagrad(0.1)", GradientTransformation=_refuse_optax)

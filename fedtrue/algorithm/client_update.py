@@ -2,6 +2,8 @@
 
 g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
 x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
+
+`step_options.py` says what schedules within the round, clipping and weight decay add to it.
 """
 
 from collections.abc import Callable
@@ -11,9 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.correction import Correction
+from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
+from fedtrue.algorithm.step_options import StepFactors, clip_factors
 from fedtrue.algorithm.trace import Trace
 from fedtrue.spec import by_name
 
@@ -22,13 +26,14 @@ CLIENT_STATES = {
     "sync": "from the weighted mean of last round's preconditioner states; momentum restarts",
     "inherit": "from the client's own last state, kept between rounds",
 }
+DECAY = "decay."  # before the names of what is sent of the weight decay
 FIXED = "fixed"  # from the server's statistics, which local steps do not change (Mime)
 
 
 class Steps(NamedTuple):
     """What a client's local steps came to."""
 
-    pseudo_gradient: Any  # Δ = x − x_i
+    pseudo_gradient: Any  # Δ = x − x_i, without what weight decay took off
     trace: Any  # N, None if nobody needs it
     gradient_at_start: Any  # the mean gradient of its batches at x, () if nobody needs it
 
@@ -70,6 +75,8 @@ class ClientState(NamedTuple):
     trace: Any
     rule: Any  # {"memory", "term", "gradients"}, as far as the rule has them
     metric_sums: Any  # of its batches
+    clock: Any = ()  # with a schedule within the round: the number of the step, and of all its steps
+    decayed: Any = ()  # with weight decay: S, which times γ_i η λ is the share of x that it has taken off
 
 
 def client_work(loss: Loss, parts: ClientParts) -> ClientWork:
@@ -107,30 +114,50 @@ def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client,
         "term": rule.term(broadcast, kept) if rule.term else (),
         "gradients": _no_gradients(broadcast.params) if rule.needs_gradient_at_start else (),
     }
-    return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums)
+    options = parts.optimizer.options
+    clock = (jnp.int32(0), client.steps) if options.within_round else ()
+    decayed = () if options.weight_decay is None else jnp.zeros(())
+    return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums, clock, decayed)
 
 
 def _step(
     loss: Loss, parts: ClientParts, broadcast: Broadcast, state: ClientState, batch: Any, learning_rate: Any
 ) -> ClientState:
-    optimizer, rule = parts.optimizer, parts.rule
-    gradient_of = jax.value_and_grad(loss.function, has_aux=True)
-    (_, sums), gradient = gradient_of(state.params, batch)
-    gradient = _added(gradient, rule, state, broadcast)
+    optimizer, rule, decay = parts.optimizer, parts.rule, parts.optimizer.options.weight_decay
+    (_, sums), gradient = loss.gradient(state.params, batch)
+    gradient = _added(gradient, parts, state, broadcast, learning_rate)
+    by = _step_factors(parts, state, gradient, learning_rate)
+    if by.clip is not None:
+        gradient = linear.apply(by.clip, gradient)
     p, optimizer_state = optimizer.precondition(gradient, state.optimizer)
     move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
+    if decay is not None:
+        move = jax.tree.map(lambda s, x: s + (decay * x).astype(s.dtype), move, state.params)
+    rate = learning_rate if by.rate is None else learning_rate * by.rate
     pull = None if rule.pull is None else rule.pull * learning_rate
     added = dict(state.rule)
     if rule.needs_gradient_at_start:
-        added["gradients"] = _gathered(state.rule["gradients"], gradient_of(broadcast.params, batch)[1], batch)
+        added["gradients"] = _gathered(state.rule["gradients"], loss.gradient(broadcast.params, batch)[1], batch)
     return ClientState(
-        jax.tree.map(lambda x, s: x - (learning_rate * s).astype(x.dtype), state.params, move),
+        jax.tree.map(lambda x, s: x - (rate * s).astype(x.dtype), state.params, move),
         optimizer_state,
         memory,
-        parts.trace.update(optimizer, p, optimizer_state, state.trace, pull) if parts.traced else (),
+        parts.trace.update(optimizer, p, optimizer_state, state.trace, pull, by) if parts.traced else (),
         added,
         jax.tree.map(jnp.add, state.metric_sums, sums),
+        (state.clock[0] + 1, state.clock[1]) if state.clock else (),
+        () if decay is None else (by.kept * state.decayed + by.rate).astype(state.decayed.dtype),
     )
+
+
+def _step_factors(parts: ClientParts, state: ClientState, gradient: Any, learning_rate: Any) -> StepFactors:
+    """c_k, s_k and a_k, as far as the optimizer's options need them; s_k is 1 where a_k needs it."""
+    options = parts.optimizer.options
+    rate = options.within_round(*state.clock) if options.within_round else None
+    if options.weight_decay is None:
+        return StepFactors(clip_factors(options, gradient), rate)
+    rate = 1.0 if rate is None else rate
+    return StepFactors(clip_factors(options, gradient), rate, 1 - learning_rate * rate * options.weight_decay)
 
 
 def _finish(
@@ -139,8 +166,12 @@ def _finish(
     trace, correction, rule = parts.trace, parts.correction, parts.rule
     pseudo_gradient = jax.tree.map(jnp.subtract, broadcast.params, state.params)
     n = jax.tree.map(lambda n: client.rate_multiplier * n, trace.total(state.trace)) if parts.traced else None
+    decay: Sent = {}
+    if parts.optimizer.options.weight_decay is not None:
+        pseudo_gradient, decay = _without_decay(parts, broadcast, state, client, pseudo_gradient)
     sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
     contributions = {name: Contribution(value) for name, value in sent.items()}
+    contributions |= {DECAY + name: Contribution(value) for name, value in decay.items()}
     if parts.client_state == "sync":
         contributions["optimizer_state"] = Contribution(state.optimizer)
     own: Any = ()
@@ -155,18 +186,31 @@ def _finish(
     return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
 
 
+def _without_decay(
+    parts: ClientParts, broadcast: Broadcast, state: ClientState, client: Client, pseudo_gradient: Any
+) -> tuple[Any, Sent]:
+    """Δ without what weight decay took off x, and what is sent of that: its share of x, with its own trace S."""
+    s = client.rate_multiplier * state.decayed
+    share = client.learning_rate * parts.optimizer.options.weight_decay * s  # 1 − Π a_k, without its cancellation
+    by_gradients = jax.tree.map(lambda d, x: d - (share * x).astype(d.dtype), pseudo_gradient, broadcast.params)
+    return by_gradients, parts.correction.send(share, s if parts.correction.needs_trace else None)
+
+
 def _memory(own: Any, rule: Any) -> Any:
     """What a client keeps: of its optimizer, and for the method's rule; () if it keeps nothing."""
     return {"own": own, "rule": rule} if jax.tree.leaves((own, rule)) else ()
 
 
-def _added(gradient: Any, rule: LocalRule, state: ClientState, broadcast: Broadcast) -> Any:
-    """g + term + μ (x_k − x)."""
+def _added(gradient: Any, parts: ClientParts, state: ClientState, broadcast: Broadcast, learning_rate: Any) -> Any:
+    """g + term + μ (x_k − x); under weight decay x is where the decay alone would have brought it."""
+    rule, decay = parts.rule, parts.optimizer.options.weight_decay
     if rule.term:
         gradient = jax.tree.map(jnp.add, gradient, state.rule["term"])
     if rule.pull is not None:
         mu = rule.pull
-        pulled = lambda g, now, x: g + (mu * (now - x)).astype(g.dtype)
+        share = None if decay is None else learning_rate * decay * state.decayed
+        anchor = lambda x: x if share is None else x - (share * x).astype(x.dtype)
+        pulled = lambda g, now, x: g + (mu * (now - anchor(x))).astype(g.dtype)
         gradient = jax.tree.map(pulled, gradient, state.params, broadcast.params)
     return gradient
 

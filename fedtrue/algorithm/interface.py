@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fedtrue.algorithm.accumulation import accumulated_gradient
 from fedtrue.algorithm.sampling import Sampling
 
 METHOD = "method"  # weigh a contribution as the method weighs its clients
@@ -77,6 +78,15 @@ class Loss(NamedTuple):
 
     function: Callable[[Any, Any], tuple[Any, Any]]  # (params, batch) → (scalar, metric sums)
     no_sums: Any  # zeros in the shape of its metric sums
+    accumulate: int = 1  # parts into which a batch is split; their gradients are accumulated
+    summed: bool = False  # the loss is a sum over the examples, not their mean
+
+    def gradient(self, params: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
+        """((scalar, metric sums), gradient)."""
+        gradient_of = jax.value_and_grad(self.function, has_aux=True)
+        if self.accumulate == 1:
+            return gradient_of(params, batch)
+        return accumulated_gradient(gradient_of, params, batch, self.accumulate, self.summed)
 
 
 class ClientWork(NamedTuple):

@@ -24,11 +24,11 @@ def _is_map(node: Any) -> bool:
 
 
 def apply(maps: Any, vectors: Any) -> Any:
-    """P x, leaf by leaf; a scalar x stands for x·I, and if x is a map the result is again a map."""
+    """P x, leaf by leaf; a scalar stands for a multiple of I, and if x is a map the result is again a map."""
 
     def apply_leaf(p: Any, x: Any) -> Any:
         if not isinstance(p, Dense):
-            return p * x
+            return Dense(p * x.matrix) if isinstance(x, Dense) else p * x
         if isinstance(x, Dense):
             return Dense(p.matrix @ x.matrix)
         return Dense(p.matrix * x) if jnp.ndim(x) == 0 else p.matrix @ x
@@ -56,6 +56,21 @@ def identity_like(tree: Any) -> Any:
         return jnp.ones((), (leaf.matrix if isinstance(leaf, Dense) else leaf).dtype)
 
     return jax.tree.map(one, tree, is_leaf=_is_map)
+
+
+def as_maps(factors: Any, like: Any) -> Any:
+    """Numbers or arrays as diagonal maps that may be composed with the maps `like`."""
+
+    def leaf(p: Any, c: Any) -> Any:
+        return Dense(jnp.diag(c)) if isinstance(p, Dense) and jnp.ndim(c) else c
+
+    return jax.tree.map(leaf, like, factors, is_leaf=_is_map)
+
+
+def accumulated(kept: Any, total: Any, factor: Any, step: Any) -> Any:
+    """a N + s step, leaf by leaf; None stands for 1."""
+    times = lambda number, leaf: leaf if number is None else (number * leaf).astype(leaf.dtype)
+    return jax.tree.map(lambda n, s: times(kept, n) + times(factor, s), total, step)
 
 
 def identity_minus(factor: Any, maps: Any) -> Any:

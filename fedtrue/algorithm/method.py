@@ -1,17 +1,17 @@
 """A method is data: who takes part, what clients do, what the server makes of the sums."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import optax
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
-from fedtrue.algorithm.checks import Schedule
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import CLIENT_STATES, ClientParts, client_work
+from fedtrue.algorithm.client_update import CLIENT_STATES, DECAY, ClientParts, client_work
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Context, Phase, ServerState
 from fedtrue.algorithm.sampling import Sampling
@@ -30,7 +30,7 @@ class Method(Part):
     phases: tuple[Phase, ...]  # of a round, one after another
     sampling: Sampling  # how the first phase draws its cohort
     weighting: Weighting | None  # None: as the task's objective weighs clients
-    learning_rate: Schedule  # the clients', by round
+    learning_rate: Callable[[Any], Any]  # round → η, the clients'
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
 
 
@@ -70,6 +70,8 @@ def federated(
     def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
         means = {name: aggregation.mean(sums, name) for name in sums.contributions}
         pseudo_gradient = clients.correction.receive(means)
+        if clients.optimizer.options.weight_decay is not None:
+            pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
         updates, optimizer_state = server.update(pseudo_gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         return ServerState(params, optimizer_state, receive_shared(state, sums, context)), pseudo_gradient
@@ -135,6 +137,14 @@ def _built(clients: ClientParts) -> ClientParts:
         trace=from_spec(clients.trace, "trace"),
         correction=from_spec(clients.correction, "correction"),
     )
+
+
+def _with_decay(pseudo_gradient: Any, means: Mapping[str, Any], correction: Correction, params: Any) -> Any:
+    """The server applies the clients' weight decay, which was corrected by itself, to its own weights."""
+    share = correction.receive(
+        {name.removeprefix(DECAY): mean for name, mean in means.items() if name.startswith(DECAY)}
+    )
+    return jax.tree.map(lambda d, x: d + (share * x).astype(d.dtype), pseudo_gradient, params)
 
 
 def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedtrue.algorithm.checks import check_float, schedule
+from fedtrue.algorithm.checks import check_float
+from fedtrue.algorithm.schedule import round_schedule
 from fedtrue.spec import FACTORIES, Part, accepts, named, unnamed, with_spec
 from fedtrue.types import LearningRate
 
@@ -37,7 +38,7 @@ def _adaptive(
     name: str, learning_rate: Any, accumulate: Callable[[Any, Any], Any], beta1: Any, epsilon: Any, v0: Any
 ) -> ServerOptimizer:
     """m' = β₁ m + (1−β₁) Δ,  v' = accumulate(v, Δ),  x' = x − α m' / (√v' + ε_s)."""
-    rate = schedule(f"server {name}: learning_rate", learning_rate)
+    rate = round_schedule(f"server {name}: learning_rate", learning_rate)
     check_float(f"server {name}: beta1", beta1, high=1.0)
     check_float(f"server {name}: epsilon", epsilon)
     check_float(f"server {name}: initial_accumulator", v0)
@@ -61,7 +62,7 @@ def sgd(learning_rate: LearningRate = 1.0) -> ServerOptimizer:
     """x' = x − α Δ.
 
     Args:
-        learning_rate: α, a number or a function of the round.
+        learning_rate: α, a number, a schedule or a function of the round.
 
     Returns:
         A server optimizer for `ft.fedopt`.
@@ -70,7 +71,7 @@ def sgd(learning_rate: LearningRate = 1.0) -> ServerOptimizer:
     >>> ft.server.sgd(0.1).spec["learning_rate"]
     0.1
     """
-    return from_optax(optax.sgd(schedule("server sgd: learning_rate", learning_rate)))
+    return from_optax(optax.sgd(round_schedule("server sgd: learning_rate", learning_rate)))
 
 
 @named("server")
@@ -78,7 +79,7 @@ def momentum(learning_rate: LearningRate, beta: float = 0.9) -> ServerOptimizer:
     """m' = β m + Δ,  x' = x − α m'.
 
     Args:
-        learning_rate: α, a number or a function of the round.
+        learning_rate: α, a number, a schedule or a function of the round.
         beta: β of the momentum.
 
     Returns:
@@ -88,7 +89,7 @@ def momentum(learning_rate: LearningRate, beta: float = 0.9) -> ServerOptimizer:
     >>> ft.server.momentum(0.1).spec["learning_rate"]
     0.1
     """
-    rate = schedule("server momentum: learning_rate", learning_rate)
+    rate = round_schedule("server momentum: learning_rate", learning_rate)
     return from_optax(optax.sgd(rate, check_float("server momentum: beta", beta, high=1.0)))
 
 
@@ -97,7 +98,7 @@ def adagrad(learning_rate: LearningRate, epsilon: float = EPSILON, initial_accum
     """v' = v + Δ²,  x' = x − α Δ / (√v' + ε_s).
 
     Args:
-        learning_rate: α, a number or a function of the round.
+        learning_rate: α, a number, a schedule or a function of the round.
         epsilon: ε_s, added to the root: the degree of adaptivity.
         initial_accumulator: where v starts in round 0.
 
@@ -122,7 +123,7 @@ def adam(
     """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s).
 
     Args:
-        learning_rate: α, a number or a function of the round.
+        learning_rate: α, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε_s, added to the root: the degree of adaptivity.
@@ -151,7 +152,7 @@ def yogi(
     """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s).
 
     Args:
-        learning_rate: α, a number or a function of the round.
+        learning_rate: α, a number, a schedule or a function of the round.
         beta1: β₁ of the momentum.
         beta2: β₂ of the squared gradients.
         epsilon: ε_s, added to the root: the degree of adaptivity.

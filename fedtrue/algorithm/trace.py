@@ -6,6 +6,8 @@
 A client's displacement is Σ_k A_k g_k for some maps A_k. Only the exact trace equals Σ_k A_k, so only under it do the
 weights of the gradients in N⁻¹Δ sum to the identity.
 
+What a step is multiplied by (`StepFactors`) enters both traces: c scales the ones, s the step, a the sum before it.
+
 A proximal pull adds μ (x_k − x) to every gradient g_k. The displacement stays linear in the gradients, so its trace is
 still the move fed with ones, which are pulled as well:  N' = N + move(1 − μ η N, P).
 """
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.algorithm.step_options import NO_FACTORS, StepFactors, clip_factors
 from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
@@ -28,14 +31,23 @@ class Trace(Part):
 
     init_memory: Callable[[ClientOptimizer, Any, bool], Any]  # (optimizer, params, pulled) → what is kept at first
     init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, memory) → state
-    update: Callable[[ClientOptimizer, Any, Any, Any, Any], Any]  # (optimizer, P, optimizer state, state, μη) → state
+    update: Callable[..., Any]  # (optimizer, P, optimizer state, state, μη, the step's factors) → state
     total: Callable[[Any], Any]
     keep: Callable[[Any], Any]  # state → memory: what a client that inherits its momentum must keep with it
 
 
+def _clipped(p: Any, clip: Any) -> Any:
+    """P c."""
+    return p if clip is None else linear.apply(p, linear.as_maps(clip, p))
+
+
 def _zero_map(optimizer: ClientOptimizer, params: Any, optimizer_state: Any) -> Any:
-    """0 in the shape of the optimizer's preconditioner."""
-    shape = jax.eval_shape(lambda g, s: optimizer.precondition(g, s)[0], params, optimizer_state)
+    """0 in the shape of the optimizer's preconditioner, clipped."""
+
+    def preconditioner(g: Any, state: Any) -> Any:
+        return _clipped(optimizer.precondition(g, state)[0], clip_factors(optimizer.options, g))
+
+    shape = jax.eval_shape(preconditioner, params, optimizer_state)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
 
 
@@ -44,17 +56,21 @@ def exact() -> Trace:
     """N = Σ_k move(1, P_k)."""
 
     def init_memory(optimizer: ClientOptimizer, params: Any, pulled: bool) -> Any:
-        if pulled:  # the ones then differ from weight to weight
+        if pulled or optimizer.options.clip_value is not None:  # the ones then differ from weight to weight
             return optimizer.move.init(_zero_map(optimizer, params, optimizer.init(params, 0)))
         return optimizer.move.init(linear.identity_like(params))
 
     def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
         return {"memory": memory, "total": _zero_map(optimizer, params, optimizer_state)}
 
-    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any) -> Any:
+    def update(
+        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
+    ) -> Any:
         ones = linear.identity_like(p) if pull is None else linear.identity_minus(pull, state["total"])
+        if by.clip is not None:
+            ones = linear.apply(linear.as_maps(by.clip, p), ones)
         step, memory = optimizer.move.step(ones, p, optimizer_state, state["memory"])
-        return {"memory": memory, "total": jax.tree.map(jnp.add, state["total"], step)}
+        return {"memory": memory, "total": linear.accumulated(by.kept, state["total"], by.rate, step)}
 
     return Trace(init_memory, init, update, lambda state: state["total"], lambda state: state["memory"])
 
@@ -67,10 +83,12 @@ def paper() -> Trace:
         zero = _zero_map(optimizer, params, optimizer_state)
         return {"average": zero, "total": zero}
 
-    def update(optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any) -> Any:
-        beta1 = optimizer.beta1
+    def update(
+        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
+    ) -> Any:
+        beta1, p = optimizer.beta1, _clipped(p, by.clip)
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)
-        return {"average": average, "total": jax.tree.map(jnp.add, state["total"], average)}
+        return {"average": average, "total": linear.accumulated(by.kept, state["total"], by.rate, average)}
 
     return Trace(lambda optimizer, params, pulled: (), init, update, lambda state: state["total"], lambda state: ())
 

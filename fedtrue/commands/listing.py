@@ -26,6 +26,7 @@ def list_methods(options: Namespace) -> Answer:
     methods = [{"name": name, "summary": _first_line(factory)} for name, factory in METHODS.items()]
     parts: dict[str, Mapping[str, Any]] = {f"--{kind}": FACTORIES[kind] for kind in PART_KINDS}
     parts["--client-state"] = CLIENT_STATES
+    parts["--client-rate"] = FACTORIES["schedule"]
     rows = [[flag, name, _first_line(part)] for flag, choices in parts.items() for name, part in choices.items()]
     return Answer(
         methods,

@@ -132,10 +132,12 @@ def frozen_at(x: Params, loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def send_everything() -> Correction:
-    """Sends Δ and both traces, for use without aggregation."""
-    return Correction(
-        True, lambda pseudo_gradient, n: {"pseudo_gradient": pseudo_gradient, **n}, lambda mean: mean["pseudo_gradient"]
-    )
+    """Sends Δ and both traces (one of a weight decay), for use without aggregation."""
+
+    def send(pseudo_gradient: PyTree, n: PyTree) -> dict[str, PyTree]:
+        return {"pseudo_gradient": pseudo_gradient, **(n if isinstance(n, dict) else {"exact": n, "used": n})}
+
+    return Correction(True, send, lambda mean: mean["pseudo_gradient"])
 
 
 def both_traces(exact_trace: Trace, used: Trace) -> Trace:
@@ -147,7 +149,9 @@ def both_traces(exact_trace: Trace, used: Trace) -> Trace:
         init=lambda optimizer, params, state, memory: per_trace(
             lambda i, t: t.init(optimizer, params, state, memory[i])
         ),
-        update=lambda optimizer, p, state, n, pull: per_trace(lambda i, t: t.update(optimizer, p, state, n[i], pull)),
+        update=lambda optimizer, p, state, n, pull, by: per_trace(
+            lambda i, t: t.update(optimizer, p, state, n[i], pull, by)
+        ),
         total=lambda n: per_trace(lambda i, t: t.total(n[i])),
         keep=lambda n: per_trace(lambda i, t: t.keep(n[i])),
     )
@@ -219,7 +223,7 @@ def sum_over_clients(
 
 def _epoch_gradient(task: Task, loss: Any, federation: Federation, batches: Batches, x: Params) -> Array:
     """The mean of the batch gradients at x over one epoch."""
-    count = steps_per_epoch(batches.size, task.batch_size)
+    count = steps_per_epoch(batches.size, federation.batch_size)
     gradient = lambda k: _flat(jax.grad(loss, has_aux=True)(x, batch(federation, batches, k))[0])
     return jax.lax.fori_loop(0, count, lambda k, total: total + gradient(k), jnp.zeros_like(_flat(x))) / count
 

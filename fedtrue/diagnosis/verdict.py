@@ -135,8 +135,9 @@ def _noise(diagnosis: Diagnosis) -> tuple[str, str]:
 def _drift(diagnosis: Diagnosis) -> tuple[str, str]:
     rate = _option(diagnosis, "client_rate") or _client_option(diagnosis, "learning_rate")
     reason = "client drift during the local steps, which vanishes with the client learning rate"
-    smaller = f"--client-rate {rate / 10:.2g}" if isinstance(rate, int | float) else "a smaller client learning rate"
-    return reason, f"decay it, {smaller}"
+    if not isinstance(rate, int | float):
+        return reason, "decay it, a smaller client learning rate"
+    return reason, f"decay it, --client-rate 'cosine({rate:.2g}, length=ROUNDS)', or use --client-rate {rate / 10:.2g}"
 
 
 def _cohorts(diagnosis: Diagnosis) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from fedtrue.spec import check_option_names, from_spec, option_table, with_spec
 from fedtrue.tasks.hold_out import hold_out_clients
 from fedtrue.tasks.own_file import from_file, own_factory, task_file
 from fedtrue.tasks.registry import find_task
-from fedtrue.tasks.task import Task
+from fedtrue.tasks.task import Task, with_precision
 
 EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federation, not of a run
 
@@ -26,12 +26,16 @@ def load_task(config: RunConfig) -> Task:
     """The task, with the settings of this run."""
     factory, build = _factory(config)
     options = dict(config.task_options)
-    if "dtype" in option_table(factory):
+    chooses_precision = "dtype" in option_table(factory)
+    if chooses_precision:
         options = {"dtype": config.precision or default_precision(), **options}
     task = build(**options)
+    if config.precision and not chooses_precision:
+        task = with_precision(task, config.precision)
     overrides: dict[str, Any] = {
         "local_epochs": config.local_epochs,
         "batch_size": config.batch_size,
+        "accumulate": config.accumulate,
         "evaluation_limit": config.evaluation_limit,
     }
     overrides = {name: check_int(name, value, low=1) for name, value in overrides.items() if isinstance(value, int)}
@@ -65,11 +69,11 @@ def steps_of_clients(config: RunConfig, task: Task) -> int | list[int] | None:
     if config.local_steps is not None:
         raise ValueError("local_steps and a range of local_epochs exclude each other: give one of them")
     epochs = np.random.default_rng(EPOCHS_SEED).integers(fewest, most, size=len(task.train), endpoint=True)
-    return (epochs * steps_per_epoch(task.train.sizes, task.batch_size)).tolist()
+    return (epochs * steps_per_epoch(task.train.sizes, task.examples_per_step)).tolist()
 
 
 def simulation_arguments(config: RunConfig, task: Task) -> dict[str, Any]:
     """The arguments of `Simulation` for these settings."""
-    names = ("cohort", "rate_multipliers", "seed", "lanes")
+    names = ("cohort", "rate_multipliers", "seed", "lanes", "dispatch")
     own = {"local_steps": steps_of_clients(config, task), "availability": availability_of(config)}
     return {**{name: getattr(config, name) for name in names}, **own}

@@ -35,7 +35,7 @@ from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.version import __version__
 
 FROM_PYTHON = {"from_python": True}  # marks settings that cannot be rebuilt from TOML
-CHANGEABLE_ON_RESUME = ("rounds", "lanes", "label", "reference", "checkpoint_every", *LOGGERS, *STOPPING)
+CHANGEABLE_ON_RESUME = ("rounds", "lanes", "dispatch", "label", "reference", "checkpoint_every", *LOGGERS, *STOPPING)
 FINGERPRINTED = {"data": "train data", "start": "file of weights to start from"}  # [origin] → what it is of
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOCK, LOCK_HOLDER = ".lock", ".lock.pid"

@@ -30,6 +30,7 @@ def rounds(
     rate_multipliers: Sequence[float] | None = None,
     seed: int = 0,
     lanes: int | None = None,
+    dispatch: str | None = None,
     availability: Availability | None = None,
     start: Params | str | Path | None = None,
 ) -> Iterator[tuple[SimulationState, Round]]:
@@ -44,6 +45,8 @@ def rounds(
         rate_multipliers: γ_i, one per client: client i steps with γ_i η.
         seed: of weights, cohorts and batches.
         lanes: clients trained in parallel per device; without it, chosen automatically.
+        dispatch: "round": all local steps in one program, "step": each alone, "timed": the faster of the two; without
+            it "round", or "timed" if the model has a convolution that is slow inside loops.
         availability: simulate slow clients and clients that do not reply, `ft.Availability(…)`.
         start: weights to start from instead of the task's own: a tree of arrays, a .safetensors file or a run folder.
 
@@ -69,6 +72,7 @@ def rounds(
             rate_multipliers=rate_multipliers,
             seed=seed,
             lanes=lanes,
+            dispatch=dispatch,
             availability=availability,
         )
         message = message_bytes(task, method)

@@ -21,9 +21,10 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
         "cohort": task.cohort,
         "local_epochs": task.local_epochs,
         "batch_size": task.batch_size,
+        "accumulate": task.accumulate if task.accumulate > 1 else None,
         "evaluation_limit": task.evaluation_limit,
         "holdout_clients": task.holdout_clients,
-        "precision": None if task.float64 else default_precision(),
+        "precision": usual_precision(task),
     }
     filled = {name: value for name, value in defaults.items() if getattr(config, name) is None}
     if task.spec is not None and "model" in part_options(task.spec):  # also one that the task has chosen itself
@@ -33,6 +34,14 @@ def resolved(config: RunConfig, task: Task) -> RunConfig:
     return replace(
         config, method=from_spec(method_spec(config, task)).spec, start=start_setting(config.start), **filled
     )
+
+
+def usual_precision(task: Task) -> str | None:
+    """The precision of a run that gives none: a published task's by the device, that of an own task as it computes."""
+    if task.float64:
+        return None
+    is_own = task.spec is None or task_file(part_name(task.spec)) is not None
+    return task.precision or ("float32" if is_own else default_precision())
 
 
 def method_spec(config: RunConfig, task: Task) -> dict[str, Any]:

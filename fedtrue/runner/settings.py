@@ -25,7 +25,7 @@ from fedtrue.names import look_up, suggestion
 from fedtrue.precision import PRECISIONS
 from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
-from fedtrue.spec import FACTORIES, check_options, option_table, part_name, part_options
+from fedtrue.spec import FACTORIES, check_options, option_kind, option_table, part_name, part_options, read_call
 from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.tasks.registry import TASKS, find_task
 
@@ -62,7 +62,8 @@ class RunConfig:
     )
     local_steps: int | list[int] | None = setting(None, "instead of epochs: one number, or one per client", "INT|LIST")
     rate_multipliers: list[float] | None = setting(None, "factors on the client learning rate, one per client", "LIST")
-    batch_size: int | None = setting(None, "examples per local step (default: the task's)", "INT")
+    batch_size: int | None = setting(None, "examples per batch (default: the task's)", "INT")
+    accumulate: int | None = setting(None, "batches per local step, their gradients averaged (default: 1)", "INT")
     seed: int = setting(0, "of weights, cohorts and batches", "INT")
     start: str | None = setting(
         None, "weights to start from: a .safetensors file or a run folder (default: the task's own)", "PATH"
@@ -84,6 +85,11 @@ class RunConfig:
         None, "float32 or bfloat16 products; weights, traces and sums stay float32 (default: by device)", "NAME"
     )
     lanes: int | None = setting(None, "clients trained in parallel per device (default: chosen)", "INT")
+    dispatch: str | None = setting(
+        None,
+        "round, step or timed: all local steps in one program, each alone, or the faster (default: chosen)",
+        "NAME",
+    )
     evaluate_every: int | None = setting(None, "rounds between evaluations (default: only at the end)", "INT")
     evaluation_limit: int | None = setting(
         None, "examples of each held-out split that are evaluated (default: the task's)", "INT"
@@ -131,9 +137,12 @@ def _without_method(table: Mapping[str, Any]) -> dict[str, Any]:
 
 METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     "client": ("NAME", "client optimizer (default adagrad)"),
-    "client_rate": ("FLOAT", "its learning rate (default: the task's recommendation)"),
+    "client_rate": (
+        "FLOAT|SCHEDULE",
+        "its learning rate; over the rounds as 'cosine(0.1, length=500)' (default: the task's recommendation)",
+    ),
     "server": ("NAME", "server optimizer (default sgd)"),
-    "server_rate": ("FLOAT", "its learning rate (default: the task's recommendation)"),
+    "server_rate": ("FLOAT|SCHEDULE", "its learning rate, as for the client (default: the task's recommendation)"),
     "correction": ("NAME", "none, local or joint (default joint)"),
     "trace": ("NAME", "exact, or paper for Algorithm 1's (default exact)"),
     "client_state": ("NAME", "restart, sync or inherit (default restart)"),
@@ -190,8 +199,8 @@ def check_names(config: RunConfig) -> None:
     options = part_options(config.method)
     takes = {short for short, part in RATES.items() if part in option_table(factory)}
     check_options("method", config.method_name, {key: value for key, value in options.items() if key not in takes})
-    for kind, value in options.items():
-        if kind in FACTORIES and (isinstance(value, str) or "name" in value):
+    for option, value in options.items():
+        if (kind := option_kind(option)) and _has_name(value):
             look_up(kind, FACTORIES[kind], part_name(value))
 
 
@@ -224,7 +233,7 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
         elif key == "task_options":
             config = replace(config, task_options={**config.task_options, **value})
         elif key == "model":  # short for an option of the task
-            model = change_part(config.task_options.get("model"), value)
+            model = change_part(config.task_options.get("model"), value, "model")
             config = replace(config, task_options={**config.task_options, "model": model})
         elif key in run_settings():
             hint = get_type_hints(RunConfig)[key]
@@ -240,9 +249,11 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
 
 
 def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
-    """`config` with one setting replaced, a part's as `client.epsilon`."""
-    first, _, rest = key.partition(".")
-    return change(config, {first: {rest: value} if rest else value}, where)
+    """`config` with one setting replaced, a part's as `client.epsilon` or `client.learning_rate.length`."""
+    first, *rest = key.split(".")
+    for name in reversed(rest):
+        value = {name: value}
+    return change(config, {first: value}, where)
 
 
 def _check_type(where: str, key: str, value: Any, hint: Any) -> Any:
@@ -263,24 +274,39 @@ def _change_option(method: Mapping[str, Any], key: str, value: Any) -> dict[str,
     """The method with one option replaced. `client_rate` and the client's `learning_rate` replace each other."""
     changed = dict(method)
     part = RATES.get(key)
-    if part and isinstance(changed.get(part), Mapping):
+    if part and isinstance(changed.get(part), Mapping) and "learning_rate" in changed[part]:
+        changed[key] = changed[part]["learning_rate"]
         changed[part] = {name: entry for name, entry in changed[part].items() if name != "learning_rate"}
     for rate, owner in RATES.items():
-        if key == owner and isinstance(value, Mapping) and "learning_rate" in value:
-            changed.pop(rate, None)
-    changed[key] = change_part(changed.get(key), value) if key in FACTORIES else value
+        if key == owner and isinstance(value, Mapping) and "learning_rate" in value and rate in changed:
+            changed[owner] = change_part(changed.get(owner), {"learning_rate": changed.pop(rate)}, owner)
+    kind = option_kind(key)
+    changed[key] = change_part(changed.get(key), value, kind) if kind else value
     return changed
 
 
-def change_part(old: Any, new: Any) -> Any:
-    """A new name replaces the part with its options; a table changes its name or some options."""
-    if new is None:
-        return None
-    options = dict(old) if isinstance(old, Mapping) else {"name": old} if old else {}
-    table = {"name": new} if isinstance(new, str) else new
+def change_part(old: Any, new: Any, kind: str) -> Any:
+    """A new name replaces the part with its options; a table changes its name or some options, also of parts in it."""
+    new = read_call(new, kind) if kind in FACTORIES else new
+    if not isinstance(new, str | Mapping):  # None, or a number in the place of a schedule
+        return new
+    options = dict(old) if isinstance(old, Mapping) else {"name": old} if isinstance(old, str) else {}
+    table = {"name": new} if isinstance(new, str) else dict(new)
     same_part = table.get("name", options.get("name")) == options.get("name")
-    changed = {**(options if same_part else {}), **table}
+    changed = options if same_part else {}
+    for option, value in table.items():
+        part = option_kind(option)
+        if part and isinstance(value, Mapping) and "name" not in value and not _has_name(changed.get(option)):
+            raise ValueError(
+                f"{changed.get('name', kind)} has no {option}.{next(iter(value), '')}: {option} is not a {part} with a "
+                f"name; give it one, e.g. {option}.name = {next(iter(FACTORIES[part]))!r}"
+            )
+        changed[option] = change_part(changed.get(option), value, part) if part else value
     return changed["name"] if set(changed) == {"name"} else changed
+
+
+def _has_name(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, Mapping) and "name" in part)
 
 
 def parse_value(text: str) -> Any:

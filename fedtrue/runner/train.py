@@ -10,7 +10,7 @@ from fedtrue.algorithm.method import Method
 from fedtrue.data.fingerprint import fingerprint
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
-from fedtrue.precision import default_precision, float64
+from fedtrue.precision import float64
 from fedtrue.runner import folder
 from fedtrue.runner.callbacks.calls import Calls
 from fedtrue.runner.callbacks.interface import Callback, train_metrics
@@ -18,6 +18,7 @@ from fedtrue.runner.callbacks.tensorboard import TensorBoard
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
 from fedtrue.runner.journal import Journal, Result, newest_checkpoints
 from fedtrue.runner.progress import Progress, latest_evaluation, shown
+from fedtrue.runner.resolve import usual_precision
 from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.settings import RunConfig, availability_settings
 from fedtrue.runner.stop import Stop
@@ -38,6 +39,7 @@ def train(
     rate_multipliers: Sequence[float] | None = None,
     seed: int = 0,
     lanes: int | None = None,
+    dispatch: str | None = None,
     availability: Availability | None = None,
     start: Params | str | Path | None = None,
     evaluate_every: int | None = None,
@@ -60,6 +62,8 @@ def train(
         rate_multipliers: γ_i, one per client: client i steps with γ_i η.
         seed: of weights, cohorts and batches.
         lanes: clients trained in parallel per device; without it, chosen automatically.
+        dispatch: "round": all local steps in one program, "step": each alone, "timed": the faster of the two; without
+            it "round", or "timed" if the model has a convolution that is slow inside loops.
         availability: simulate slow clients and clients that do not reply, `ft.Availability(…)`.
         start: weights to start from instead of the task's own: a tree of arrays, a .safetensors file or a run folder.
         evaluate_every: rounds between evaluations on held-out data; after the last round it is always evaluated.
@@ -88,6 +92,7 @@ def train(
         "rate_multipliers": rate_multipliers,
         "seed": seed,
         "lanes": lanes,
+        "dispatch": dispatch,
     }
     host_settings = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
     more = {"start": start_setting(start), **availability_settings(availability)}
@@ -145,6 +150,9 @@ def train_run(
 
             def after(done: int) -> None:
                 nonlocal evaluation
+                if simulation.step_seconds is not None:
+                    say(f"dispatch: {simulation.step_seconds}")
+                    simulation.step_seconds = None  # once is enough
                 if progress:
                     evaluation = latest_evaluation(journal.lines[-1:], evaluation)
                     progress(done, schedule.rounds, {**train_metrics(journal.lines[-1]), **evaluation})
@@ -173,13 +181,14 @@ def python_settings(task: Task, method: Method, arguments: Mapping[str, Any]) ->
     """The settings for config.toml of a run started from Python; marked if the run cannot be rebuilt from them."""
     spec = task.spec or {"name": task.name}
     options = part_options(spec)
-    precision = options.pop("dtype", None) or (None if task.float64 else default_precision())
+    precision = options.pop("dtype", None) or usual_precision(task)
     config = RunConfig(
         part_name(spec),
         task_options=options,
         method={"name": part_name(method.spec), **part_options(method.spec)},
         local_epochs=task.local_epochs,
         batch_size=task.batch_size,
+        accumulate=task.accumulate if task.accumulate > 1 else None,
         evaluation_limit=task.evaluation_limit,
         holdout_clients=task.holdout_clients,
         precision=precision,

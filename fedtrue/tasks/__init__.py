@@ -18,7 +18,7 @@ from fedtrue.tasks.stackoverflow_words import stackoverflow_words
 from fedtrue.tasks.supervised import supervised
 from fedtrue.tasks.synthetic_tags import synthetic_tags
 from fedtrue.tasks.synthetic_words import synthetic_words
-from fedtrue.tasks.task import from_arrays
+from fedtrue.tasks.task import from_arrays, with_precision
 
 __all__ = [
     "TASKS",
@@ -41,4 +41,5 @@ __all__ = [
     "supervised",
     "synthetic_tags",
     "synthetic_words",
+    "with_precision",
 ]

@@ -18,7 +18,7 @@ from fedtrue.precision import float64
 from fedtrue.tasks.data_checks import check_label_range, check_same_columns
 from fedtrue.tasks.metric import declared_metrics
 from fedtrue.tasks.supervised_losses import Shapes, Values, averaged, loss_values, metric_values
-from fedtrue.tasks.task import Task, check_metrics
+from fedtrue.tasks.task import Task, check_metrics, with_precision
 from fedtrue.types import Array, Batch, LossFunction, Params, PyTree, Sums
 
 TRACED_EXAMPLES = 97  # in the batch that is traced: a prime, so that no other axis is likely to have this size
@@ -42,6 +42,7 @@ def supervised(
     lower_is_better: Sequence[str] = (),
     percent: Sequence[str] = (),
     name: str = "own",
+    precision: str | None = None,
     **settings: Any,
 ) -> Task:
     """A task from your model and your clients. Everything is checked here, by tracing, before anything is compiled.
@@ -68,6 +69,7 @@ def supervised(
         lower_is_better: names of your own metrics to minimise.
         percent: those of your own metrics that are fractions of 1, shown as percentages.
         name: of the task, in records and reports.
+        precision: "bfloat16" casts weights and inputs for loss and metrics; weights, traces and sums stay float32.
         **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `rounds`.
 
     Returns:
@@ -113,7 +115,7 @@ def supervised(
         **settings,
     )
     check_metrics(task)
-    return task
+    return with_precision(task, precision) if precision else task
 
 
 def _checked_data(splits: Mapping[str, Any], columns: Sequence[str]) -> dict[str, ClientData]:

@@ -74,6 +74,7 @@ def tag_task(
         loss=tag_loss(model, len(tags)),
         metrics=tag_metrics(model, len(tags)),
         train=train,
+        summed_loss=True,
         render=lambda example: _render(example, words, tags),
         **{"batch_size": 100, "cohort": min(10, len(train)), "evaluation_batch_size": 128, **settings},
     )

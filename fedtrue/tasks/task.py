@@ -1,7 +1,7 @@
 """A task: data, model, loss, metrics, and the settings its authors recommend."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,9 @@ from fedtrue.data.batches import device_rows, steps_per_epoch
 from fedtrue.data.client_data import ClientData
 from fedtrue.models.calls import first_line, takes_key, with_key
 from fedtrue.models.trained_subset import trained_subset
-from fedtrue.precision import float64
+from fedtrue.names import look_up
+from fedtrue.precision import PRECISIONS, computed_in, float64
+from fedtrue.spec import with_spec
 from fedtrue.tasks.metric import Metric, declared_metrics, first_undeclared
 from fedtrue.types import Array, Batch, LossFunction, Params, PyTree, Sums
 
@@ -53,6 +55,8 @@ class Task:
     unseen: ClientData | None = None  # clients that never train: `ft.tasks.hold_out_clients`
     holdout_clients: float | None = None  # the fraction of clients that was held out
     batch_size: int
+    accumulate: int = 1  # batches per local step: a step is that of one batch of all their examples
+    summed_loss: bool = False  # the loss is a sum over the examples of a batch, not their mean
     evaluation_batch_size: int = 256
     evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
     cohort: int | None = None  # clients per round; None: all
@@ -63,6 +67,7 @@ class Task:
     rounds: int = 1500
     recommended: Mapping[tuple[str, str, str], Rates] = field(default_factory=dict)  # by (server, client, correction)
     float64: bool = False  # compute in float64
+    precision: str | None = None  # set by `with_precision`; None: as loss and metrics compute by themselves
     source: str = ""  # one line that names the data
     constants: PyTree = None  # arrays that loss and metrics need besides the weights: `batch["constants"]`
     model_weights: Callable[[Params], PyTree] | None = (
@@ -71,6 +76,14 @@ class Task:
     render: Callable[[Mapping[str, Any]], str | np.ndarray] | None = None  # one example as text or as an image
     spec: Any = field(default=None, init=False, repr=False, compare=False)  # name and options; None: not built by name
     _counted: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_positive(batch_size=self.batch_size, accumulate=self.accumulate)
+
+    @property
+    def examples_per_step(self) -> int:
+        """Of all batches that one local step accumulates."""
+        return self.batch_size * self.accumulate
 
     @property
     def held_out_splits(self) -> dict[str, ClientData]:
@@ -115,7 +128,7 @@ class Task:
         """
         sizes = np.asarray(self.train.sizes)
         if local_steps is None:
-            return steps_per_epoch(sizes, self.batch_size) * self.local_epochs
+            return steps_per_epoch(sizes, self.examples_per_step) * self.local_epochs
         steps = np.asarray(local_steps)
         if steps.ndim == 0:
             steps = np.full(len(sizes), local_steps)
@@ -218,6 +231,7 @@ def from_arrays(
     test: Clients | None = None,
     name: str = "own",
     batch_size: int = 32,
+    precision: str | None = None,
     **settings: Any,
 ) -> Task:
     """A task from plain arrays and the loss of one example.
@@ -236,7 +250,8 @@ def from_arrays(
         test: clients to evaluate on, like `clients`.
         name: of the task, in records and reports.
         batch_size: examples per local step.
-        **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `rounds`.
+        precision: "bfloat16" casts weights and inputs for loss and metrics; weights, traces and sums stay float32.
+        **settings: other fields of `Task`, e.g. `cohort`, `local_epochs`, `accumulate`, `rounds`.
 
     Returns:
         A task for `ft.train`.
@@ -269,9 +284,42 @@ def from_arrays(
         model_weights=None if subset.others is None else subset.complete,
         **settings,
     )
+    if precision is not None:
+        task = with_precision(task, precision)
     if metrics:
         check_metrics(task)
     return task
+
+
+def with_precision(task: Task, precision: str) -> Task:
+    """The task with loss and metrics computed in this precision, for models that do not choose theirs.
+
+    Args:
+        task: your own task; the published ones have an option `dtype`.
+        precision: "float32", or "bfloat16": weights and inputs are cast before the model sees them. The weights that
+            are trained, the traces and all sums stay float32.
+
+    Returns:
+        The task, with its precision.
+
+    >>> import fedtrue as ft
+    >>> task = ft.tasks.from_arrays(
+    ...     clients=[{"x": np.array([1.0, 2.0])}],
+    ...     init=lambda key: jnp.zeros(()),
+    ...     loss=lambda params, example: (params - example["x"]) ** 2,
+    ... )
+    >>> ft.tasks.with_precision(task, "bfloat16").precision
+    'bfloat16'
+    """
+    dtype = look_up("precision", PRECISIONS, precision)
+    if task.float64:
+        raise ValueError(f"task {task.name!r} computes in float64: leave precision out")
+    if task.precision is not None:
+        raise ValueError(f"task {task.name!r} has precision {task.precision!r} already: set it once")
+    cast = replace(task, precision=precision)
+    if precision != "float32":
+        cast = replace(cast, loss=computed_in(dtype, task.loss), metrics=computed_in(dtype, task.metrics))
+    return with_spec(cast, task.spec)
 
 
 ExampleLoss = Callable[[Params, Batch, Array | None], Array]  # (params, example, key) → its loss; key None: evaluation

@@ -156,7 +156,7 @@ def without_noise(task: Task) -> Task:
     """The task with full-batch gradients; a quadratic without its noise. A loss that draws from `key` still does."""
     if isinstance(task, Quadratic):
         return quadratic(task.hessians, task.minima, weights=list(task.objective_weights), start=list(task.start))
-    return dataclasses.replace(task, batch_size=int(task.train.sizes.max()))
+    return dataclasses.replace(task, batch_size=int(task.train.sizes.max()), accumulate=1)
 
 
 class Shrinkage(NamedTuple):

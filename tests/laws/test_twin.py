@@ -43,6 +43,30 @@ def test_three_rounds_equal_those_of_the_pseudocode(optimizer, corrected, state)
     np.testing.assert_allclose(fast.params, slow, rtol=1e-12)
 
 
+OPTIONS = {"clip_norm": 9.0, "weight_decay": 0.4}  # gradients have norms of 4 to 120 here
+
+
+@pytest.mark.parametrize(
+    "optimizer, correction, trace, state",
+    [
+        ("sgd", "none", "exact", "restart"),
+        ("momentum", "joint", "exact", "inherit"),
+        ("adagrad", "local", "exact", "restart"),
+        ("adam", "joint", "exact", "restart"),
+        ("adam", "joint", "paper", "sync"),
+    ],
+)
+def test_schedules_clipping_and_weight_decay_equal_those_of_the_pseudocode(optimizer, correction, trace, state):
+    client = getattr(ft.client, optimizer)(RATE, within_round=ft.schedules.linear(1.0, 0.2), **OPTIONS)
+    method = ft.fedopt(client, correction=correction, trace=trace, client_state=state)
+    fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)
+    slow = twin.federate(
+        np.array([5.0, 5.0]), GRADIENTS, WEIGHTS, optimizer, RATE, STEPS, GAMMAS, 3, correction, trace, state,
+        clip=9.0, decay=0.4, within=lambda share: 1.0 - 0.8 * share,
+    )  # fmt: skip
+    np.testing.assert_allclose(fast.params, slow, rtol=1e-12)
+
+
 def test_lagged_adagrad_equals_that_of_the_pseudocode():
     method = ft.fedopt(ft.client.adagrad(RATE, lagged=True), correction="joint")
     fast = ft.train(TASK, method, rounds=3, local_steps=STEPS, rate_multipliers=GAMMAS)

@@ -25,6 +25,7 @@ TASK_SETTINGS = (
     "precision",
     "local_epochs",
     "batch_size",
+    "accumulate",
     "evaluation_limit",
     "holdout_clients",
 )  # those that a task is loaded with
