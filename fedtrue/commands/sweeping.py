@@ -15,6 +15,7 @@ from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer
 from fedtrue.commands.outcomes import Summary, cells_table, measures_of, rank_cells
 from fedtrue.commands.training import stderr_printer
+from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.runner.callbacks.interface import train_metrics
 from fedtrue.runner.progress import metrics_text
 from fedtrue.runner.records import CONFIG, Line, read_summary
@@ -28,6 +29,7 @@ UNFINISHED: Summary = {"status": "unfinished", "rounds": 0}
 
 
 def sweep(options: Namespace) -> Answer:
+    use_all_cores_unless_set()
     out = options.out or Path("runs") / options.file.stem
     return run_sweep(options.file, out, options)
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.commands.outcomes import metrics_table
+from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
 from fedtrue.runner.callbacks.from_settings import callbacks_of
@@ -42,6 +43,7 @@ from fedtrue.tasks.task import Task
 
 
 def run(options: Namespace) -> Answer:
+    use_all_cores_unless_set()
     config = config_from(options)
     if config.rounds is not None:
         check_int("rounds", config.rounds, low=1)
@@ -49,6 +51,7 @@ def run(options: Namespace) -> Answer:
 
 
 def resume(options: Namespace) -> Answer:
+    use_all_cores_unless_set()
     out: Path = options.run
     if (out / SWEEP).exists():
         from fedtrue.commands import sweeping

@@ -1,8 +1,11 @@
 """One device per CPU core, so that clients train in parallel."""
 
 import os
+from contextlib import suppress
 
 import jax
+
+FORCED_DEVICES = "xla_force_host_platform_device_count"  # XLA's own flag for the same
 
 
 def use_all_cores(cores: int | None = None) -> int:
@@ -32,6 +35,14 @@ def use_all_cores(cores: int | None = None) -> int:
             cure = "call ft.use_all_cores before any computation"
             raise RuntimeError(f"JAX has started with {devices}: {cure}") from None
     return wanted
+
+
+def use_all_cores_unless_set() -> None:
+    """The same for the command line: nothing changes if JAX has started, or if the user has set a number of devices."""
+    is_set = jax.config.jax_num_cpu_devices > 0 or FORCED_DEVICES in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]
+    if not is_set:
+        with suppress(RuntimeError):
+            use_all_cores()
 
 
 def _cores() -> int:

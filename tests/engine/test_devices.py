@@ -10,9 +10,18 @@ import pytest
 import fedtrue as ft
 
 
+def finished(program, environment):
+    others = {key: value for key, value in os.environ.items() if "DEVICE" not in key and key != "XLA_FLAGS"}
+    environment = {**others, "JAX_PLATFORMS": "cpu", **environment}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+
+
 def output_of(program):
-    environment = {key: value for key, value in os.environ.items() if "DEVICE" not in key} | {"JAX_PLATFORMS": "cpu"}
-    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True).stdout
+    return finished(program, {}).stdout
+
+
+def messages_of(program, environment):
+    return finished(program, environment).stderr
 
 
 def test_an_import_changes_nothing():
@@ -22,6 +31,18 @@ def test_an_import_changes_nothing():
 def test_every_core_is_a_device():
     program = "import fedtrue as ft, jax; ft.use_all_cores(); print(jax.device_count())"
     assert output_of(program) == f"{len(os.sched_getaffinity(0))}\n"
+
+
+def test_the_command_line_uses_every_core_and_respects_a_number_that_is_set():
+    task = "synthetic_tags --rounds 1 --cohort 4 --out " + "{}"
+    program = f"""
+import sys, tempfile
+from fedtrue.cli import main
+sys.exit(main(f"run {task.format("{tempfile.mkdtemp()}/run")}".split()))
+"""
+    every = len(os.sched_getaffinity(0))
+    assert f"1 lane on each of {every} devices" in messages_of(program, {})
+    assert "lanes: 1 lane, " in messages_of(program, {"JAX_NUM_CPU_DEVICES": "1"})
 
 
 def test_too_late_is_said():
