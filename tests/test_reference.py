@@ -21,10 +21,20 @@ def documented_names(page):
     return re.findall(r"^::: (ft\.[\w.]+)$", page.read_text(), re.MULTILINE)
 
 
+def public_names(space, module):
+    """Those of the module, and of modules in it that have no page of their own."""
+    for name in module.__all__:
+        full, value = f"{space}.{name}", getattr(module, name)
+        if not inspect.ismodule(value):
+            yield full
+        elif full not in PAGES:
+            yield from public_names(full, value)
+
+
 @pytest.mark.parametrize("space", PAGES)
 def test_the_reference_has_every_public_name_once(space):
     page, module = PAGES[space]
-    public = [f"{space}.{name}" for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
+    public = public_names(space, module)
     lines = f"{page} has one line '::: NAME' for each public name"
     assert sorted(documented_names(page)) == sorted(public), lines
 
