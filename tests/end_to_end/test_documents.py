@@ -18,7 +18,7 @@ from tests.laws.test_bias import TABLE
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = ["own_task", "own_method", "pseudocode_twin"]
-PAGES = ["own_model"]
+PAGES = ["own_model", "own_loop"]  # their code runs as written, from the first block to the last
 SNIPPET = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
 
 
@@ -65,9 +65,6 @@ def test_examples_run_in_a_process_of_their_own(example):
     assert "distance from the" in done.stdout
 
 
-PAGES = ["own_loop"]  # pages whose code runs as written, from the first block to the last
-
-
 def blocks_of(page):
     """(language, title, code) of every block of code."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
@@ -77,8 +74,9 @@ def blocks_of(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__main__"}
-    for language, title, code in blocks_of(page):
+    names, blocks = {"__name__": "__main__"}, blocks_of(page)
+    assert blocks
+    for language, title, code in blocks:
         if title:
             Path(title).write_text(code)
         elif language == "python":
@@ -92,14 +90,6 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 def test_own_tasks_correction_brings_it_nearer():
     distances = [float(number) for number in re.findall(r"least squares ([\d.]+)", printed_by_example("own_task"))]
     assert distances[1] < distances[0] / 5
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # for the folders that it writes
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
-    assert blocks
-    printed_by("\n".join(blocks))
 
 
 @pytest.mark.parametrize(

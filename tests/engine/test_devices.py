@@ -20,10 +20,6 @@ def output_of(program):
     return finished(program, {}).stdout
 
 
-def messages_of(program, environment):
-    return finished(program, environment).stderr
-
-
 def test_an_import_changes_nothing():
     assert output_of("import fedtrue, jax; print(jax.device_count())") == "1\n"
 
@@ -33,16 +29,27 @@ def test_every_core_is_a_device():
     assert output_of(program) == f"{len(os.sched_getaffinity(0))}\n"
 
 
-def test_the_command_line_uses_every_core_and_respects_a_number_that_is_set():
-    task = "synthetic_tags --rounds 1 --cohort 4 --out " + "{}"
-    program = f"""
-import sys, tempfile
-from fedtrue.cli import main
-sys.exit(main(f"run {task.format("{tempfile.mkdtemp()}/run")}".split()))
+TASK_FILE = """
+import jax.numpy as jnp, numpy as np, fedtrue as ft
+task = ft.tasks.from_arrays(
+    [{"x": np.ones((2, 3))}] * 4,
+    init=lambda key: jnp.zeros((10_000, 3)),  # large enough to fill a core
+    loss=lambda weights, example: jnp.sum((weights - example["x"]) ** 2),
+)
 """
+
+
+def test_the_command_line_uses_every_core_and_respects_a_number_that_is_set(tmp_path):
+    (tmp_path / "own.py").write_text(TASK_FILE)
+
+    def messages(name, environment):
+        command = ["run", f"{tmp_path / 'own.py'}:task", "--rounds", "1"]
+        command += ["--client-rate", "0.1", "--out", str(tmp_path / name)]
+        return finished(f"from fedtrue.cli import main; main({command})", environment).stderr
+
     every = len(os.sched_getaffinity(0))
-    assert f"1 lane on each of {every} devices" in messages_of(program, {})
-    assert "lanes: 1 lane, " in messages_of(program, {"JAX_NUM_CPU_DEVICES": "1"})
+    assert f"1 lane on each of {every} devices" in messages("all", {})
+    assert "lanes: 1 lane, " in messages("one", {"JAX_NUM_CPU_DEVICES": "1"})
 
 
 def test_too_late_is_said():

@@ -37,8 +37,9 @@ def own_task(**settings):
 
 
 def trained(**settings):
-    SEEN.clear()
-    return ft.train(own_task(**settings), ft.fedopt(ft.client.adam(0.01)), rounds=5)
+    task = own_task(**settings)
+    SEEN.clear()  # building a task traces its loss, too
+    return ft.train(task, ft.fedopt(ft.client.adam(0.01)), rounds=5)
 
 
 def test_the_model_computes_in_bfloat16_and_the_result_is_that_of_float32_within_its_tolerance():

@@ -184,6 +184,7 @@ def test_a_task_that_holds_out_clients_or_knows_its_minimiser_is_refused():
 
 
 def test_a_run_that_goes_further_says_that_a_schedule_keeps_its_length(tmp_path, capsys):
-    (tmp_path / "config.toml").write_text('task = "quadratic"\nrounds = 5\n[client.learning_rate]\nlength = 5\n')
-    assert main(["resume", str(tmp_path), "--rounds", "9"]) == 2  # this schedule has no name
+    run = ["run", "quadratic", "--rounds", "5", "--client-rate", "cosine(0.01, 5)", "--out", str(tmp_path / "run")]
+    assert main(run) == 0
+    assert main(["resume", str(tmp_path / "run"), "--rounds", "9"]) == 0
     assert "client.learning_rate.length stays 5 rounds" in capsys.readouterr().err
