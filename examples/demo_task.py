@@ -1,4 +1,4 @@
-"""The task of `make demo`: next characters of real plays, few sequences per role, so that it takes a minute on two cores.
+"""The task of `make demo`: next characters of real plays; few sequences per role, so that it takes about a minute.
 
     fedtrue run examples/demo_task.py:task --client adam --client-rate 0.01 --rounds 20
 
