@@ -15,7 +15,7 @@ import fedtrue as ft
 from fedtrue.commands.answer import printer, table
 from fedtrue.reports.curves import draw_curves
 
-# Learning rates by the lowest validation loss after 20 rounds, for each method among the same number of pairs: 5 client × 3
+# Learning rates by the lowest validation loss after 20 rounds, for each method among as many pairs: 5 client × 3
 # server learning rates (experiments/demo/tuning.toml). Client SGD's server learning rate is the largest of the grid.
 METHODS = {
     "client SGD": ft.fedopt(ft.client.sgd(1.0), ft.server.sgd(3.162), correction="none"),
