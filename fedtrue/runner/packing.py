@@ -1,5 +1,6 @@
 """Packs run folders into archives small enough for a repository, without weights, checkpoints and cohorts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from fedtrue.files import write_atomically
 from fedtrue.runner import archive
 from fedtrue.runner.archive import Archive, ArchivedRun
 from fedtrue.runner.records import SWEEP, Line, Run, as_json, find_runs, is_archived, read_run, run_lines, sweep_text
+from fedtrue.tasks.own_file import short_name
 
 OMITTED_KEYS = ("cohort", "spread", "idle_steps", "steps")
 EVALUATION_DIGITS, TRAINING_DIGITS = 6, 4  # significant digits; further digits of training metrics are noise
@@ -111,7 +113,14 @@ def _archive_of(runs: Sequence[Run]) -> Archive:
 def _packed_run(run: Run) -> ArchivedRun:
     name = run.path.name if is_archived(run.path) else run.path.absolute().name
     lines = "".join(as_json(_short(line)) for line in run_lines(run.path)).encode()
-    return ArchivedRun(name, run.config_text, run.summary or {}, tree_of(run.origin), lines)
+    return ArchivedRun(name, _without_folders(run.config_text), run.summary or {}, tree_of(run.origin), lines)
+
+
+def _without_folders(config: str) -> str:
+    """The settings, in which a user's own task file has no folders: they mean nothing on another machine."""
+    return re.sub(
+        r'^task = "(.+)"$', lambda line: f'task = "{short_name(line[1])}"', config, count=1, flags=re.MULTILINE
+    )
 
 
 def _check_loses_nothing(target: Path, made: Archive) -> None:

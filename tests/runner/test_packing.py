@@ -56,6 +56,16 @@ def test_a_packed_run_has_the_same_numbers_to_four_digits_and_the_same_bytes_eve
     assert once.read_bytes() == twice.read_bytes()
 
 
+def test_a_packed_run_of_an_own_task_file_has_no_folders_of_this_machine(tmp_path):
+    run = write_run(tmp_path / "run")
+    config = (run / CONFIG).read_text()
+    (run / CONFIG).write_text(config.replace('"quadratic"', f'"{tmp_path}/my_file.py:small"'))
+    assert pack(run, "-o", tmp_path) == 0
+    packed = read_run(tmp_path / f"run{SUFFIX}" / "run")
+    assert packed.config["task"] == "my_file.py:small"
+    assert packed.config_text == config.replace("quadratic", "my_file.py:small")
+
+
 def test_evaluations_keep_six_digits_and_training_metrics_four(tmp_path):
     line = {"round": 0, "loss": 1.23456789, "seconds": 0.0123456789, "evaluation": {"test": {"accuracy": 0.123456789}}}
     assert pack(write_run(tmp_path / "run", lines=[line]), "-o", tmp_path) == 0
