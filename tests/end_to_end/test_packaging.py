@@ -143,7 +143,7 @@ def test_a_command_names_the_package_that_it_misses(tmp_path, monkeypatch, capsy
         (
             "tensorboardX",
             "run quadratic --rounds 2 --tensorboard --out other",
-            "fedtrue: --tensorboard needs a package: pip install 'fedtrue[tensorboard]'\n",
+            "fedtrue: TensorBoard needs a package: pip install 'fedtrue[tensorboard]'\n",
         ),
     ],
 )
