@@ -63,29 +63,35 @@ def by_patches(images: Array, kernel: Array, *, dimension_numbers: Any, **params
     Patches are put together from slices of the images: one per place in the window with all positions, or one per
     position with all places in the window, whichever are fewer. Axes stay in the order in which they are stored.
     """
-    groups, rank = _groups(params), images.ndim - 2
     (batch, into, *space), (out, channels, *window) = dimension_numbers.lhs_spec, dimension_numbers.rhs_spec
-    images = _groups_first(images, into if params["feature_group_count"] > 1 else batch, groups)
-    kernel = _groups_first(kernel, out, groups)
-    images = _padded(images, [axis + 1 for axis in space], params["padding"], params["lhs_dilation"])
-    places = [kernel.shape[axis + 1] for axis in window]
-    strides, dilation = params["window_strides"], params["rhs_dilation"]
-    positions = _positions([images.shape[axis + 1] for axis in space], places, strides, dilation)
-    window_names, position_names = [f"w{i}" for i in range(rank)], [f"p{i}" for i in range(rank)]
+    images = _groups_first(images, into if params["feature_group_count"] > 1 else batch, _groups(params))
+    kernel = _groups_first(kernel, out, _groups(params))
+    window_names, position_names = [f"w{i}" for i in range(len(space))], [f"p{i}" for i in range(len(space))]
+    image_names = ["group", *_ordered({batch: "batch", into: "in", **dict(zip(space, position_names))})]
     kernel_names = ["group", *_ordered({out: "out", channels: "in", **dict(zip(window, window_names))})]
-    by_place = math.prod(places) <= math.prod(positions)
-    moving, inner = (Steps(places, dilation), Steps(positions, strides))[:: 1 if by_place else -1]
-    patches = _stacked_slices(images, [axis + 1 for axis in space], moving, inner)
-    inner_names = position_names if by_place else window_names
-    names = ["group", *_ordered({batch: "batch", into: "in", **dict(zip(space, inner_names))})]
-    names.insert(-1, "stacked")
-    if by_place:
-        order = [kernel_names.index(name) for name in ["group", *window_names, "in", "out"]]
-        kernel = kernel.transpose(order).reshape(groups, math.prod(places), *(kernel.shape[at] for at in order[-2:]))
-        kernel_names = ["group", "stacked", "in", "out"]
-    result_names = ["batch", *(position_names if by_place else ["stacked"]), "group", "out"]
-    result = _product(patches, names, kernel, kernel_names, result_names, params)
-    return _from_canonical(result.reshape(result.shape[0], *positions, -1), dimension_numbers)
+    space = [image_names.index(name) for name in position_names]
+    images = _padded(images, space, params["padding"], params["lhs_dilation"])
+    sizes, places = [images.shape[axis] for axis in space], [kernel.shape[kernel_names.index(w)] for w in window_names]
+    in_window = Steps(places, params["rhs_dilation"])
+    over_space = Steps(_positions(sizes, *in_window, params["window_strides"]), params["window_strides"])
+    if math.prod(places) <= math.prod(over_space.counts):
+        patches = _stacked_slices(images, space, in_window, over_space)
+        kernel, kernel_names = _with_flat_window(kernel, kernel_names, window_names)
+        positions = position_names
+    else:
+        patches = _stacked_slices(images, space, over_space, in_window)
+        for axis, name in zip(space, window_names):
+            image_names[axis] = name
+        positions = ["stacked"]
+    patch_names = [*image_names[:-1], "stacked", image_names[-1]]
+    result = _product(patches, patch_names, kernel, kernel_names, ["batch", *positions, "group", "out"], params)
+    return _from_canonical(result.reshape(result.shape[0], *over_space.counts, -1), dimension_numbers)
+
+
+def _with_flat_window(kernel: Array, names: list[str], window_names: list[str]) -> tuple[Array, list[str]]:
+    """The kernel with one axis for all places in the window, in the order in which slices are stacked."""
+    kernel = kernel.transpose([names.index(name) for name in ["group", *window_names, "in", "out"]])
+    return kernel.reshape(kernel.shape[0], -1, *kernel.shape[-2:]), ["group", "stacked", "in", "out"]
 
 
 class Steps(NamedTuple):
@@ -133,7 +139,7 @@ def _product(left: Array, left_names: Any, right: Array, right_names: Any, names
 
 
 def _positions(
-    space: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+    space: Sequence[int], window: Sequence[int], dilation: Sequence[int], strides: Sequence[int]
 ) -> list[int]:
     """How many windows fit, along each axis of padded images."""
     return [
@@ -150,7 +156,7 @@ def _window_and_positions(avals: Sequence[Any], params: Params) -> tuple[list[in
         (images[axis] - 1) * step + 1 + low + high
         for axis, step, (low, high) in zip(numbers.lhs_spec[2:], params["lhs_dilation"], params["padding"])
     ]
-    return window, _positions(space, window, params["window_strides"], params["rhs_dilation"])
+    return window, _positions(space, window, params["rhs_dilation"], params["window_strides"])
 
 
 def _groups(params: Params) -> int:
