@@ -62,6 +62,17 @@ def test_two_commands_train_on_a_csv_file(flowers, capsys, tmp_path):
     assert diagnosis["task"] == "flowers"
 
 
+def test_a_damaged_data_set_is_listed_as_damaged_beside_the_others(flowers, capsys, tmp_path):
+    import_flowers(capsys, "--client", "garden")
+    answer(capsys, "data", "import", "others", "flowers.csv", "--label", "species", "--client", "garden")
+    (tmp_path / "data" / "imported" / "flowers" / "train" / "x.npy").unlink()
+    tasks = {task["name"]: task for task in answer(capsys, "tasks")}
+    data_sets = {record["data"]: record for record in answer(capsys, "data", "list")}
+    for text in (tasks["flowers"]["summary"], data_sets["flowers"]["here"]):
+        assert text.endswith("is damaged: import the data set again with --replace")
+    assert tasks["others"]["summary"].startswith("your data (csv)")
+
+
 def test_model_is_short_for_the_option_of_the_task():
     config = change(RunConfig("flowers"), {"model": "mlp"}, "command line")
     assert config.task_options == {"model": "mlp"}

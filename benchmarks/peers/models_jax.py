@@ -1,4 +1,4 @@
-"""The three models in plain JAX: `LOSSES[name](weights, x, y)` is the loss of each example."""
+"""The models in plain JAX: `LOSSES[name](weights, x, y)` is the loss of each example."""
 
 import jax
 import jax.numpy as jnp
@@ -34,14 +34,27 @@ def tags(w, x, y):
     return (jax.nn.softplus(logits) - logits * y).sum(axis=-1)
 
 
-def cnn(w, x, y):
-    for layer in ("conv_0", "conv_1"):
-        layout = ("NHWC", "HWIO", "NHWC")
-        x = jax.lax.conv_general_dilated(x, w[layer], (1, 1), "VALID", dimension_numbers=layout)
-        x = jax.nn.relu(x + w[f"{layer}_bias"])
-    x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+def _convolve(w, x, layer, padding):
+    layout = ("NHWC", "HWIO", "NHWC")
+    x = jax.lax.conv_general_dilated(x, w[layer], (1, 1), padding, dimension_numbers=layout)
+    return jax.nn.relu(x + w[f"{layer}_bias"])
+
+
+def _pool(x):
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def _classify(w, x, y):
     x = jax.nn.relu(x.reshape(len(x), -1) @ w["dense_0"] + w["dense_0_bias"])
     return _cross_entropy(x @ w["dense_1"] + w["dense_1_bias"], y)
 
 
-LOSSES = {"shakespeare": shakespeare, "tags": tags, "cnn": cnn}
+def cnn(w, x, y):
+    return _classify(w, _pool(_convolve(w, _convolve(w, x, "conv_0", "VALID"), "conv_1", "VALID")), y)
+
+
+def pooled(w, x, y):
+    return _classify(w, _pool(_convolve(w, _pool(_convolve(w, x, "conv_0", "SAME")), "conv_1", "SAME")), y)
+
+
+LOSSES = {"shakespeare": shakespeare, "tags": tags, "cnn": cnn, "pooled": pooled}

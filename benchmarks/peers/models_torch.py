@@ -1,10 +1,10 @@
-"""The three models in PyTorch, for the frameworks that use it, and their weights in the layout of the workload."""
+"""The models in PyTorch, for the frameworks that use it, and their weights in the layout of the workload."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from workloads import CLASSES, EMBEDDING, FEATURES, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload
+from workloads import CLASSES, EMBEDDING, FEATURE_MAPS, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload
 
 
 class LanguageModel(nn.Module):
@@ -20,21 +20,26 @@ class LanguageModel(nn.Module):
         return self.output(self.lstm(self.embedding(tokens))[0])
 
 
-def _convolutional() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(FEATURES, 128),
-        nn.ReLU(),
-        nn.Linear(128, CLASSES),
-    )
+def _classifier(name: str) -> list[nn.Module]:
+    """Three layers on the flattened feature maps."""
+    return [nn.Flatten(), nn.Linear(int(np.prod(FEATURE_MAPS[name])), 128), nn.ReLU(), nn.Linear(128, CLASSES)]
 
 
-NETWORKS = {"shakespeare": LanguageModel, "tags": lambda: nn.Linear(WORDS, TAGS), "cnn": _convolutional}
+def _cnn() -> nn.Module:
+    convolutions = [nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*convolutions, *_classifier("cnn"))
+
+
+def _pooled() -> nn.Module:
+    convolutions = [
+        layer
+        for inputs, filters in ((1, 32), (32, 64))
+        for layer in (nn.Conv2d(inputs, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    ]
+    return nn.Sequential(*convolutions, *_classifier("pooled"))
+
+
+NETWORKS = {"shakespeare": LanguageModel, "tags": lambda: nn.Linear(WORDS, TAGS), "cnn": _cnn, "pooled": _pooled}
 
 
 class Classifier(nn.Module):
@@ -62,7 +67,7 @@ class Classifier(nn.Module):
 def tensors(workload: Workload, client: int) -> tuple[Tensor, Tensor]:
     """(x, y) of a client, as torch tensors."""
     x, y = map(torch.from_numpy, workload.client(client))
-    if workload.name == "cnn":
+    if workload.name in FEATURE_MAPS:
         x = x.permute(0, 3, 1, 2).contiguous()
     return x, y if workload.name == "tags" else y.long()
 
@@ -80,6 +85,15 @@ def train_one_client(model: Classifier, optimizer: torch.optim.Optimizer, worklo
 # --- layouts: the workload's weight → torch's name and order of axes -----------------------------------------------
 
 MATRIX, KERNEL, VECTOR = (1, 0), (3, 2, 0, 1), (0,)
+
+
+def _convolutional_layout(**places: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """By the places of the layers in torch's Sequential."""
+    axes = lambda layer: KERNEL if layer.startswith("conv") else MATRIX
+    weights = {layer: (f"{place}.weight", axes(layer)) for layer, place in places.items()}
+    return weights | {f"{layer}_bias": (f"{place}.bias", VECTOR) for layer, place in places.items()}
+
+
 LAYOUTS = {
     "shakespeare": {
         "embedding": ("embedding.weight", (0, 1)),
@@ -90,23 +104,18 @@ LAYOUTS = {
         "output_bias": ("output.bias", VECTOR),
     },
     "tags": {"kernel": ("weight", MATRIX), "bias": ("bias", VECTOR)},
-    "cnn": {
-        "conv_0": ("0.weight", KERNEL),
-        "conv_0_bias": ("0.bias", VECTOR),
-        "conv_1": ("2.weight", KERNEL),
-        "conv_1_bias": ("2.bias", VECTOR),
-        "dense_0": ("6.weight", MATRIX),
-        "dense_0_bias": ("6.bias", VECTOR),
-        "dense_1": ("8.weight", MATRIX),
-        "dense_1_bias": ("8.bias", VECTOR),
-    },
+    "cnn": _convolutional_layout(conv_0=0, conv_1=2, dense_0=6, dense_1=8),
+    "pooled": _convolutional_layout(conv_0=0, conv_1=3, dense_0=7, dense_1=9),
 }
-CHANNELS_FIRST = np.arange(FEATURES).reshape(12, 12, 64).transpose(2, 0, 1).ravel()  # rows of dense_0 in torch
+CHANNELS_FIRST = {  # the order of the rows of dense_0 in torch
+    name: np.arange(np.prod(shape)).reshape(shape).transpose(2, 0, 1).ravel() for name, shape in FEATURE_MAPS.items()
+}
 
 
 def to_torch(name: str, weights: Arrays) -> Arrays:
-    ordered = weights if name != "cnn" else weights | {"dense_0": weights["dense_0"][CHANNELS_FIRST]}
-    return {theirs: ordered[ours].transpose(axes) for ours, (theirs, axes) in LAYOUTS[name].items()}
+    if name in CHANNELS_FIRST:
+        weights = weights | {"dense_0": weights["dense_0"][CHANNELS_FIRST[name]]}
+    return {theirs: weights[ours].transpose(axes) for ours, (theirs, axes) in LAYOUTS[name].items()}
 
 
 def from_torch(name: str, state: dict[str, Tensor]) -> Arrays:
@@ -115,6 +124,6 @@ def from_torch(name: str, state: dict[str, Tensor]) -> Arrays:
         ours: state[f"network.{theirs}"].detach().numpy().transpose(np.argsort(axes)).copy()
         for ours, (theirs, axes) in LAYOUTS[name].items()
     }
-    if name == "cnn":
-        weights["dense_0"] = weights["dense_0"][np.argsort(CHANNELS_FIRST)]
+    if name in CHANNELS_FIRST:
+        weights["dense_0"] = weights["dense_0"][np.argsort(CHANNELS_FIRST[name])]
     return weights

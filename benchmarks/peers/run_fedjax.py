@@ -33,15 +33,29 @@ def language_model(tokens):
     return jnp.swapaxes(hk.Linear(TOKENS)(states), 0, 1)
 
 
-def convolutional(images):
+def pool(images):
+    return hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")(images)
+
+
+def cnn(images):
     for filters in (32, 64):
         images = jax.nn.relu(hk.Conv2D(filters, 3, padding="VALID")(images))
-    features = hk.Flatten()(hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")(images))
+    return classify(pool(images))
+
+
+def pooled(images):
+    for filters in (32, 64):
+        images = pool(jax.nn.relu(hk.Conv2D(filters, 3)(images)))
+    return classify(images)
+
+
+def classify(images):
+    features = hk.Flatten()(images)
     hidden = jax.nn.relu(hk.Linear(128)(features))  # haiku numbers layers in the order of creation
     return hk.Linear(CLASSES)(hidden)
 
 
-NETWORKS = {"shakespeare": language_model, "tags": lambda bags: hk.Linear(TAGS)(bags), "cnn": convolutional}
+NETWORKS = {"shakespeare": language_model, "tags": lambda bags: hk.Linear(TAGS)(bags), "cnn": cnn, "pooled": pooled}
 
 
 def loss_of_each(batch, logits):
@@ -54,14 +68,16 @@ def loss_of_each(batch, logits):
 
 # --- layouts --------------------------------------------------------------------------------------------------------
 
+CONVOLUTIONAL = {
+    "conv2_d": ("conv_0", "conv_0_bias"),
+    "conv2_d_1": ("conv_1", "conv_1_bias"),
+    "linear": ("dense_0", "dense_0_bias"),
+    "linear_1": ("dense_1", "dense_1_bias"),
+}
 LAYOUTS = {  # haiku's module → the workload's kernel and bias
     "tags": {"linear": ("kernel", "bias")},
-    "cnn": {
-        "conv2_d": ("conv_0", "conv_0_bias"),
-        "conv2_d_1": ("conv_1", "conv_1_bias"),
-        "linear": ("dense_0", "dense_0_bias"),
-        "linear_1": ("dense_1", "dense_1_bias"),
-    },
+    "cnn": CONVOLUTIONAL,
+    "pooled": CONVOLUTIONAL,
     "shakespeare": {"linear": ("output", "output_bias")},
 }
 LSTMS = ("lstm/linear", "lstm_1/linear")

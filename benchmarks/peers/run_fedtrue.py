@@ -1,5 +1,7 @@
 """fedtrue: a Task with fedtrue's own model on the workload's arrays, one device per core, the default number of lanes.
 
+`pooled` is a user's own model: a flax module, through `supervised`.
+
 The arrays of all clients are placed on the devices once, before the clock starts; texts stay word ids, the input of
 `word_regression`. One dispatch per round, so that every round has its own time.
 """
@@ -14,6 +16,7 @@ jax.config.update("jax_num_cpu_devices", CORES)
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+from flax import linen as nn  # noqa: E402
 from workloads import CLASSES, EMBEDDING, HIDDEN, TAGS, TOKENS, WORDS, Arrays, Workload, tags_of  # noqa: E402
 
 from fedtrue.algorithm.methods import fedavg  # noqa: E402
@@ -24,7 +27,15 @@ from fedtrue.models.cnn import small_cnn  # noqa: E402
 from fedtrue.models.linear import bag_of_words, word_regression  # noqa: E402
 from fedtrue.models.losses import binary_cross_entropy, token_cross_entropy  # noqa: E402
 from fedtrue.models.lstm import language_model  # noqa: E402
+from fedtrue.tasks.supervised import supervised  # noqa: E402
 from fedtrue.tasks.task import Task, masked_mean  # noqa: E402
+
+
+def _layers(**names: str) -> dict[str, tuple[str, ...]]:
+    """Kernels and biases of layers, by the workload's and the model's names."""
+    kernels = {layer: (name, "kernel") for layer, name in names.items()}
+    return kernels | {f"{layer}_bias": (name, "bias") for layer, name in names.items()}
+
 
 LAYOUTS = {  # the workload's name of a weight → its path in fedtrue's model
     "shakespeare": {
@@ -36,11 +47,8 @@ LAYOUTS = {  # the workload's name of a weight → its path in fedtrue's model
         "output_bias": ("output", "bias"),
     },
     "tags": {"kernel": ("kernel",), "bias": ("bias",)},
-    "cnn": {
-        name + suffix: (name, leaf)
-        for name in ("conv_0", "conv_1", "dense_0", "dense_1")
-        for suffix, leaf in (("", "kernel"), ("_bias", "bias"))
-    },
+    "cnn": _layers(conv_0="conv_0", conv_1="conv_1", dense_0="dense_0", dense_1="dense_1"),
+    "pooled": _layers(conv_0="Conv_0", conv_1="Conv_1", dense_0="Dense_0", dense_1="Dense_1"),
 }
 
 
@@ -93,10 +101,30 @@ def cnn():
     return loss_of_each, lambda stored: {"image": stored[0], "label": stored[1]}
 
 
+class FlaxCNN(nn.Module):
+    """As its user writes it: nothing in it knows of fedtrue."""
+
+    @nn.compact
+    def __call__(self, x):
+        for filters in (32, 64):
+            x = nn.max_pool(nn.relu(nn.Conv(filters, (3, 3))(x)), (2, 2), (2, 2))
+        x = nn.relu(nn.Dense(128)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(CLASSES)(x)
+
+
 MODELS = {"shakespeare": shakespeare, "tags": tags, "cnn": cnn}
 
 
 def task_of(workload: Workload) -> Task:
+    """In the workload's order and with its initial weights."""
+    init = lambda key: to_params(workload.name, workload.weights())
+    return replace(_task(workload), init=init, cohort=workload.size.cohort, shuffle=False)
+
+
+def _task(workload: Workload) -> Task:
+    if workload.name == "pooled":
+        clients = [{"x": images, "y": labels} for images, labels in workload.stored]
+        return supervised(FlaxCNN(), clients, batch_size=workload.batch_size)
     loss_of_each, columns = MODELS[workload.name]()
 
     def loss(params, batch):
@@ -105,13 +133,11 @@ def task_of(workload: Workload) -> Task:
 
     return Task(
         name=workload.name,
-        init=lambda key: to_params(workload.name, workload.weights()),
+        init=lambda key: {},  # replaced by `task_of`
         loss=loss,
         metrics=lambda params, batch: loss(params, batch)[1],
         train=ClientData.from_clients([columns(stored) for stored in workload.stored]),
         batch_size=workload.batch_size,
-        cohort=workload.size.cohort,
-        shuffle=False,
     )
 
 

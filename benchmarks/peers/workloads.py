@@ -1,6 +1,6 @@
-"""Three synthetic federations, identical for every framework and on every machine. NumPy only.
+"""Four synthetic federations, identical for every framework and on every machine. NumPy only.
 
-    workload = Workload("cnn")       # or "shakespeare", "tags"
+    workload = Workload("cnn")       # or "shakespeare", "tags", "pooled"
     workload.cohort(3)               # the clients of round 3
     workload.client(7)               # (x, y) of client 7, in the order it trains on them
     workload.weights()               # the initial weights
@@ -11,13 +11,15 @@ the mean of the clients' weights, weighted by examples.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 TOKENS, SEQUENCE, EMBEDDING, HIDDEN = 90, 80, 8, 256  # shakespeare
 WORDS, TAGS, WORDS_PER_TEXT, TAGS_PER_TEXT = 10_000, 500, 40, 3  # tags
-CLASSES, SIDE, FEATURES = 62, 28, 9216  # cnn: 12 × 12 × 64 features after pooling
+CLASSES, SIDE = 62, 28  # cnn, pooled
+FEATURE_MAPS = {"cnn": (12, 12, 64), "pooled": (7, 7, 64)}  # after the last pooling
 
 Arrays = dict[str, np.ndarray]
 Uniform = Callable[..., np.ndarray]
@@ -153,7 +155,7 @@ def _logistic_regression(uniform: Uniform) -> Arrays:
     return {"kernel": uniform(WORDS, TAGS, fan=WORDS), "bias": np.zeros(TAGS, np.float32)}
 
 
-# --- cnn: one noisy template per class ------------------------------------------------------------------------------
+# --- cnn, pooled: one noisy template per class ----------------------------------------------------------------------
 
 
 def _templates(rng: np.random.Generator) -> np.ndarray:
@@ -166,13 +168,15 @@ def _images(rng: np.random.Generator, templates: np.ndarray, count: int) -> tupl
     return images.astype(np.float32), labels.astype(np.int32)
 
 
-def _cnn(uniform: Uniform) -> Arrays:
+def _cnn(name: str, uniform: Uniform) -> Arrays:
+    """Two convolutions and two dense layers. `cnn` pools once, without padding; `pooled` after each, with padding."""
+    features = int(np.prod(FEATURE_MAPS[name]))
     return {
         "conv_0": uniform(3, 3, 1, 32, fan=9),
         "conv_0_bias": np.zeros(32, np.float32),
         "conv_1": uniform(3, 3, 32, 64, fan=288),
         "conv_1_bias": np.zeros(64, np.float32),
-        "dense_0": uniform(FEATURES, 128, fan=FEATURES),
+        "dense_0": uniform(features, 128, fan=features),
         "dense_0_bias": np.zeros(128, np.float32),
         "dense_1": uniform(128, CLASSES, fan=128),
         "dense_1_bias": np.zeros(CLASSES, np.float32),
@@ -185,5 +189,8 @@ KINDS = {
         _language_model,
     ),
     "tags": Kind(100, 1.0, 150, 0.8, 500, _zipf, _texts, _load_texts, _logistic_regression),
-    "cnn": Kind(20, 10**-1.5, 100, 0.5, 350, _templates, _images, lambda stored: stored, _cnn),
+    **{
+        name: Kind(20, 10**-1.5, 100, 0.5, 350, _templates, _images, lambda stored: stored, partial(_cnn, name))
+        for name in FEATURE_MAPS
+    },
 }  # fmt: skip

@@ -17,7 +17,7 @@ from fedtrue.commands.training import apply_settings
 from fedtrue.data import plays
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.download import download
-from fedtrue.data.imports import find_imported, imported_if_exists, imported_names
+from fedtrue.data.imports import DamagedDataSet, find_imported, imported_if_exists, imported_names
 from fedtrue.data.locations import PUBLISHED, data_folders, data_root, size_text
 from fedtrue.names import look_up
 from fedtrue.reports.holdings import draw_holdings
@@ -72,7 +72,10 @@ def _data_set_record(task: str, name: str) -> dict[str, Any]:
 
 
 def _imported_record(name: str) -> dict[str, Any]:
-    found = find_imported(name)
+    try:
+        found = find_imported(name)
+    except DamagedDataSet as problem:
+        return {"task": name, "data": name, "size": "", "from": "", "here": str(problem)}
     size = sum(found.meta["files"].values())
     origin = f"your {found.meta['format']}"
     return {"task": name, "data": name, "size": size_text(size), "from": origin, "here": str(found.folder)}
@@ -110,7 +113,7 @@ def show(options: Namespace) -> Answer:
     config = apply_settings(RunConfig(options.name), options.settings)
     check_names(config)
     task = load_task(config)
-    splits = {"train": task.train, "validation": task.validation, "test": task.test}
+    splits = {"train": task.train, "validation": task.validation, "test": task.test, "unseen": task.unseen}
     statistics = {name: asdict(data.statistics()) for name, data in splits.items() if data is not None}
     examples = [_example(task.train, i) for i in range(min(options.examples, len(task.train)))]
     texts = [_example_text(task, example) for example in examples]

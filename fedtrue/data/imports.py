@@ -28,6 +28,10 @@ IMPORT_VERSION = 1  # of the layout of a data set's folder
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
+class DamagedDataSet(ValueError):
+    """A file of an imported data set is missing or has another size."""
+
+
 @dataclass(frozen=True)
 class Imported:
     """An imported data set; `meta` is its meta.json."""
@@ -85,12 +89,12 @@ def find_imported(name: str) -> Imported:
 
 
 def imported_if_exists(name: str) -> Imported | None:
-    """The data set of this name, or None; a damaged one raises a ValueError."""
+    """The data set of this name, or None; a damaged one raises `DamagedDataSet`."""
     for root in data_folders():
         folder = root / FOLDER / name
         if NAME_PATTERN.fullmatch(name) and (folder / META).is_file():
             if not is_intact(folder):
-                raise ValueError(f"{folder} is damaged: import the data set again with --replace")
+                raise DamagedDataSet(f"{folder} is damaged: import the data set again with --replace")
             return Imported(name, folder, json.loads((folder / META).read_text()))
     return None
 

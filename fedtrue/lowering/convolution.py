@@ -2,13 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedtrue.lowering import winograd
+
 MAX_GROUPS = 16  # that are computed one by one; each is an operation of its own in the program
+MAX_WINOGRAD_COST = 0.65  # multiplications, relative to those of a direct sum
 MAX_SLICES = 64  # of which the patches of one convolution are made
 
 Params = Mapping[str, Any]
@@ -35,6 +38,61 @@ def canonical(images: Array, kernel: Array, *, dimension_numbers: Any, **params:
     numbers = _canonical_numbers(images.ndim - 2)
     result = lax.conv_general_dilated_p.bind(images, kernel, dimension_numbers=numbers, **params)
     return _from_canonical(result, dimension_numbers)
+
+
+def is_winograd(avals: Sequence[Any], params: Params) -> bool:
+    """Is a 3 × 3 convolution with stride 1 in two dimensions, or its gradient, of a size for which Winograd's pays."""
+    images, kernel = avals
+    simple = all(set(params[name]) == {1} for name in ("window_strides", "lhs_dilation", "rhs_dilation"))
+    if len(params["window_strides"]) != 2 or not simple or _groups(params) > 1 or params["precision"] is not None:
+        return False
+    if not images.dtype == kernel.dtype == jnp.float32 or params["preferred_element_type"] not in (None, jnp.float32):
+        return False
+    return _winograd(avals, params) is not None
+
+
+def _winograd(avals: Sequence[Any], params: Params) -> Callable[[Array, Array, Any], Array] | None:
+    """The cheapest form, a function of images and kernel in canonical order and the padding; None if none pays."""
+    (images, kernel), numbers = (aval.shape for aval in avals), params["dimension_numbers"]
+    n, into, *space = (images[axis] for axis in numbers.lhs_spec)
+    out = kernel[numbers.rhs_spec[0]]
+    window, positions = _window_and_positions(avals, params)
+    costs: dict[Any, float] = {}
+    if window == [winograd.WINDOW] * 2:
+        costs[_winograd_forward] = winograd.relative_cost(n, positions, into, out)
+        if all(0 <= edge <= 2 for edges in params["padding"] for edge in edges):
+            # Of two that cost the same, this one is for gradients; in them axes of the kernel are exchanged.
+            by_order = 0.99 if numbers.rhs_spec[0] < numbers.rhs_spec[1] else 1.01
+            cost = winograd.relative_cost(n, space, out, into) * math.prod(space) / math.prod(positions)
+            costs[_winograd_backward] = by_order * cost
+    elif positions == [winograd.WINDOW] * 2:
+        costs[_winograd_kernel_gradient] = winograd.relative_cost(into, window, n, out)
+    cheapest = min(costs, key=lambda form: costs[form], default=None)
+    return cheapest if cheapest and costs[cheapest] <= MAX_WINOGRAD_COST else None
+
+
+def by_winograd(images: Array, kernel: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+    """With fewer multiplications, see `winograd.py`."""
+    form = _winograd([images, kernel], {**params, "dimension_numbers": dimension_numbers})
+    assert form is not None
+    result = form(*_to_canonical(images, kernel, dimension_numbers), params["padding"])
+    return _from_canonical(result, dimension_numbers)
+
+
+def _winograd_forward(images: Array, kernel: Array, padding: Any) -> Array:
+    return winograd.convolve(_padded(images, (1, 2), padding, (1, 1)), kernel)
+
+
+def _winograd_backward(images: Array, kernel: Array, padding: Any) -> Array:
+    """What has fewer zeros on its sides than two is a part of the result with two."""
+    crop = [(low - 2, high - 2) for low, high in padding]
+    return _padded(winograd.convolve_transposed(images, kernel), (1, 2), crop, (1, 1))
+
+
+def _winograd_kernel_gradient(images: Array, gradient: Array, padding: Any) -> Array:
+    """Images (in, space, n), gradient (space, n, out): JAX's convolution for the gradient of a kernel."""
+    images = _padded(images.transpose(3, 1, 2, 0), (1, 2), padding, (1, 1))
+    return winograd.kernel_gradient(images, gradient.transpose(2, 0, 1, 3)).transpose(2, 0, 1, 3)
 
 
 def by_group(images: Array, kernel: Array, **params: Any) -> Array:

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 MAX_WINDOW = 64  # places of a window; the program has an operation for each
@@ -48,21 +49,32 @@ def scatter_by_slices(
 ) -> Array:
     """The gradient of each window goes to the first of its largest values."""
     slices = list(_shifted(values, window_dimensions, window_strides, padding, fill=-jnp.inf))
-    largest = reduce(jnp.maximum, (part.values for part in slices))
-    is_free, parts = jnp.ones(largest.shape, bool), []
-    for part in slices:
-        chosen = is_free & (part.values == largest)
-        is_free = is_free & ~chosen
-        parts.append(jnp.where(chosen, gradient, 0))
+    chosen = _first_largest([part.values for part in slices])
     padded = [size + low + high for size, (low, high) in zip(values.shape, padding)]
     if tuple(window_dimensions) == tuple(window_strides) and not any(
         size % step for size, step in zip(padded, window_strides)
     ):
-        placed = _interleaved(parts, window_dimensions, padded)
+        placed = _put_into_tiles(gradient, chosen, window_dimensions, padded)
     else:
         zero = jnp.zeros((), gradient.dtype)
+        parts = (jnp.where(chosen == place, gradient, 0) for place in range(len(slices)))
         placed = reduce(jnp.add, (lax.pad(own, zero, part.edges) for own, part in zip(parts, slices)))
     return lax.slice(placed, [low for low, _ in padding], [size - high for size, (_, high) in zip(padded, padding)])
+
+
+def _first_largest(parts: Sequence[Array]) -> Array:
+    """For every window the number of the first part that is its largest."""
+    largest, chosen = reduce(jnp.maximum, parts), jnp.full(parts[0].shape, len(parts) - 1, jnp.int32)
+    for place in reversed(range(len(parts) - 1)):
+        chosen = jnp.where(parts[place] == largest, place, chosen)
+    return chosen
+
+
+def _put_into_tiles(gradient: Array, chosen: Array, window: Any, shape: Sequence[int]) -> Array:
+    """Windows that tile the array: the gradient of each at its chosen place, 0 elsewhere."""
+    between = lambda array: array.reshape([size for count in array.shape for size in (count, 1)])
+    places = np.arange(math.prod(window)).reshape([size for width in window for size in (1, width)])
+    return jnp.where(between(chosen) == places, between(gradient), 0).reshape(shape)
 
 
 def _shifted(values: Array, window: Any, strides: Any, padding: Any, fill: float) -> Iterator[Shifted]:
@@ -73,11 +85,3 @@ def _shifted(values: Array, window: Any, strides: Any, padding: Any, fill: float
         ends = [at + (count - 1) * step + 1 for at, count, step in zip(place, counts, strides)]
         edges = [(at, size - end, step - 1) for at, size, end, step in zip(place, padded.shape, ends, strides)]
         yield Shifted(lax.slice(padded, place, ends, strides), edges)
-
-
-def _interleaved(parts: Sequence[Array], window: Any, shape: Sequence[int]) -> Array:
-    """Windows that tile the array: part k of every window, put back at place k."""
-    rank = len(shape)
-    stacked = jnp.stack(parts).reshape(*window, *parts[0].shape)
-    order = [axis for dimension in range(rank) for axis in (rank + dimension, dimension)]
-    return stacked.transpose(order).reshape(shape)

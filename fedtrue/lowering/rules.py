@@ -28,6 +28,7 @@ RULES: Mapping[str, Mapping[Any, Sequence[Rule]]] = {
     "cpu": {
         lax.conv_general_dilated_p: [
             Rule(convolution.has_few_groups, convolution.by_group),
+            Rule(convolution.is_winograd, convolution.by_winograd),
             Rule(convolution.is_not_canonical, convolution.canonical),
         ],
         **POOLING,

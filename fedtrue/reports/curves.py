@@ -42,6 +42,7 @@ def draw_curves(
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
         if y_range is not None:
             axes.set_ylim(*y_range)
+        axes.xaxis.get_major_locator().set_params(integer=x_label == "round")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if len(curves) > MAX_LEGEND_INSIDE:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from fedtrue.data.imports import imported_if_exists, imported_names
+from fedtrue.data.imports import DamagedDataSet, imported_if_exists, imported_names
 from fedtrue.names import suggestion
 from fedtrue.tasks.cifar10 import cifar10
 from fedtrue.tasks.cifar100 import cifar100
@@ -66,4 +66,12 @@ def find_task(name: str) -> TaskEntry:
 
 def all_tasks() -> dict[str, TaskEntry]:
     """TASKS, and a task for every data set that was imported."""
-    return {name: find_task(name) for name in [*TASKS, *imported_names()]}
+    return TASKS | {name: _imported_task(name) for name in imported_names()}
+
+
+def _imported_task(name: str) -> TaskEntry:
+    """A damaged data set is listed too; its summary says what to do."""
+    try:
+        return find_task(name)
+    except DamagedDataSet as problem:
+        return TaskEntry(partial(imported, name), str(problem), (name,))
