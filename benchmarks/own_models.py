@@ -214,6 +214,14 @@ def difference(left, right):
     return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(*map(jax.tree.leaves, (left, right))))
 
 
+def apart_in_full_precision(workload, clients, params):
+    """The difference of the weights after one round without TF32 on GPUs or Winograd's form on CPUs."""
+    with jax.default_matmul_precision("highest"):
+        simulation = simulation_of(workload, clients)
+        state, _ = simulation.run(simulation.start(params), 1)
+        return difference(state.server.params, bare_loop(workload, clients)(params))
+
+
 def measure(name, turns):
     workload = WORKLOADS[name]
     clients = data_of(workload)
@@ -236,6 +244,7 @@ def measure(name, turns):
         "fedtrue_ms_per_round": round(1e3 * medians["fedtrue"], 2),
         "ratio": round(medians["fedtrue"] / medians["bare"], 3),
         "weights_apart": apart,
+        "weights_apart_in_full_precision": apart_in_full_precision(workload, clients, params),
         "first_round_s": {"bare": round(bare_first, 1), "fedtrue": round(own_first, 1)},
         "lanes": str(simulation.lanes),
         "jax": jax.__version__,
