@@ -10,7 +10,7 @@ method = ft.fedopt(
     client=ft.client.adam(learning_rate=1e-4),
     server=ft.server.sgd(learning_rate=1.0),
     correction="joint",        # "none" | "local" | "joint"
-    trace="exact",             # "exact" | "paper"
+    trace="first_gradient",    # "first_gradient" | "exact" | "paper"
     client_state="restart",    # "restart" | "sync" | "inherit"
     weighting="uniform",       # "examples" | "tokens" | "uniform"; default: the task's
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_wrong_run_is_named(arguments, said):
 
 
 def test_a_weighting_the_task_does_not_count_is_named():
-    with pytest.raises(ValueError, match="does not count tokens: choose weighting 'examples' or 'uniform'"):
+    with pytest.raises(ValueError, match="does not count tokens: choose weighting 'examples', 'uniform' or 'batches'"):
         ft.train(quadratic(), ft.fedopt(ft.client.sgd(0.1), weighting="tokens"), rounds=1)
 
 

@@ -90,7 +90,7 @@ def test_a_spec_has_every_option_of_the_parts_in_it():
         },
         "server": {"name": "sgd", "learning_rate": 1.0},
         "correction": "joint",
-        "trace": "exact",
+        "trace": "first_gradient",
         "client_state": "restart",
         "sampling": "uniform",
     }

@@ -41,6 +41,7 @@ class ClientOptimizer(Part):
     preconditioner: Callable[[Any, Any], Any]  # (state, g) → P of a state that g has not entered
     move: Move
     beta1: Any = 0.0  # for the paper's trace
+    adaptive: bool = False  # whether P depends on the gradients
     options: StepOptions = NO_OPTIONS
 
 
@@ -123,7 +124,7 @@ def _adaptive(
         return preconditioner(state if lagged else new_state, g), new_state
 
     rate = round_schedule(f"{name}: learning_rate", learning_rate)
-    return ClientOptimizer(rate, init, precondition, preconditioner, move or plain_move(), beta1)
+    return ClientOptimizer(rate, init, precondition, preconditioner, move or plain_move(), beta1, adaptive=True)
 
 
 def _filled(value: Any) -> Callable[[Any], Any]:

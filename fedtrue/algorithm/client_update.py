@@ -56,7 +56,7 @@ class ClientParts(NamedTuple):
     """What the clients of a method are made of: all that theory and diagnosis need to take their work apart."""
 
     optimizer: ClientOptimizer  # one of `ft.client`
-    trace: Trace = by_name("exact")  # how the preconditioners are summed
+    trace: Trace = by_name("first_gradient")  # how the preconditioners are summed
     correction: Correction = by_name("none")  # what is sent of the update
     client_state: str = "restart"  # where the optimizer's state comes from: restart, sync, inherit
     rule: LocalRule = LocalRule()  # what the method adds to the steps
@@ -142,7 +142,7 @@ def _step(
         jax.tree.map(lambda x, s: x - (rate * s).astype(x.dtype), state.params, move),
         optimizer_state,
         memory,
-        parts.trace.update(optimizer, p, optimizer_state, state.trace, pull, by) if parts.traced else (),
+        parts.trace.update(optimizer, gradient, p, optimizer_state, state.trace, pull, by) if parts.traced else (),
         added,
         jax.tree.map(jnp.add, state.metric_sums, sums),
         (state.clock[0] + 1, state.clock[1]) if state.clock else (),

@@ -92,7 +92,7 @@ def fedopt(
     client: ClientOptimizer = by_name("adagrad"),
     server: ServerOptimizer = by_name("sgd"),
     correction: Correction = by_name("joint"),
-    trace: Trace = by_name("exact"),
+    trace: Trace = by_name("first_gradient"),
     client_state: str = "restart",
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
@@ -103,7 +103,7 @@ def fedopt(
         client: the clients' optimizer, one of `ft.client`.
         server: the server's optimizer, one of `ft.server`, or any optax transformation.
         correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "exact", or "paper" for Algorithm 1's.
+        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         client_state: "restart", "sync" or "inherit": where a client's optimizer state comes from.
         sampling: "uniform" or "by_size".
         weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.

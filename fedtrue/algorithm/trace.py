@@ -1,10 +1,15 @@
 """Traces: what a client's preconditioners add up to over its local steps.
 
-    exact   the optimizer's own move, fed with ones in place of the gradients:  N = Σ_k move(1, P_k)
-    paper   Algorithm 1:  M_k = β₁ M_{k−1} + (1−β₁) P_k,  N = Σ_k M_k
+    exact            the optimizer's own move, fed with ones in place of the gradients:  N = Σ_k move(1, P_k)
+    first_gradient   the same, but steps before a coordinate's first gradient count with the P of that gradient
+    paper            Algorithm 1:  M_k = β₁ M_{k−1} + (1−β₁) P_k,  N = Σ_k M_k
 
 A client's displacement is Σ_k A_k g_k for some maps A_k. Only the exact trace equals Σ_k A_k, so only under it do the
 weights of the gradients in N⁻¹Δ sum to the identity.
+
+That helps only if P does not depend on whether there is a gradient. Adam starts at v = 0: a coordinate that has had no
+gradient yet has P = 1/ε, one such step makes N ≈ 1/ε, and what later steps moved is divided by that. `first_gradient`
+equals `exact` where every coordinate has a gradient in the first step.
 
 What a step is multiplied by (`StepFactors`) enters both traces: c scales the ones, s the step, a the sum before it.
 
@@ -31,7 +36,7 @@ class Trace(Part):
 
     init_memory: Callable[[ClientOptimizer, Any, bool], Any]  # (optimizer, params, pulled) → what is kept at first
     init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, memory) → state
-    update: Callable[..., Any]  # (optimizer, P, optimizer state, state, μη, the step's factors) → state
+    update: Callable[..., Any]  # (optimizer, g, P, optimizer state, state, μη, the step's factors) → state
     total: Callable[[Any], Any]
     keep: Callable[[Any], Any]  # state → memory: what a client that inherits its momentum must keep with it
 
@@ -64,7 +69,13 @@ def exact() -> Trace:
         return {"memory": memory, "total": _zero_map(optimizer, params, optimizer_state)}
 
     def update(
-        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
+        optimizer: ClientOptimizer,
+        g: Any,
+        p: Any,
+        optimizer_state: Any,
+        state: Any,
+        pull: Any,
+        by: StepFactors = NO_FACTORS,
     ) -> Any:
         ones = linear.identity_like(p) if pull is None else linear.identity_minus(pull, state["total"])
         if by.clip is not None:
@@ -76,6 +87,58 @@ def exact() -> Trace:
 
 
 @named("trace")
+def first_gradient() -> Trace:
+    """As exact, but steps before a coordinate's first gradient count with the P of that gradient.
+
+    As long as a coordinate has had no gradient, N = P_k Σ_{j≤k} move(1, I): all its steps so far count with the newest
+    P. From the step after its first gradient on, N' = N + move(1, P).
+    """
+    summed = exact()
+
+    def init_memory(optimizer: ClientOptimizer, params: Any, pulled: bool) -> Any:
+        if not optimizer.adaptive:
+            return summed.init_memory(optimizer, params, pulled)
+        in_general = summed.init_memory(optimizer, params, pulled)
+        return {"memory": in_general, "ones": summed.init_memory(optimizer, params, False)}
+
+    def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
+        if not optimizer.adaptive:
+            return summed.init(optimizer, params, optimizer_state, memory)
+        state = summed.init(optimizer, params, optimizer_state, memory["memory"])
+        differ = optimizer.options.clip_value is not None
+        no_steps = state["total"] if differ else jax.tree.map(jnp.zeros_like, linear.identity_like(params))
+        seen = jax.tree.map(lambda w: jnp.zeros(w.shape, bool), params)
+        return {**state, "steps": {"memory": memory["ones"], "total": no_steps}, "seen": seen}
+
+    def update(
+        optimizer: ClientOptimizer,
+        g: Any,
+        p: Any,
+        optimizer_state: Any,
+        state: Any,
+        pull: Any,
+        by: StepFactors = NO_FACTORS,
+    ) -> Any:
+        new = summed.update(optimizer, g, p, optimizer_state, state, pull, by)
+        if not optimizer.adaptive:
+            return new
+        identity = linear.identity_like(p)
+        steps = summed.update(optimizer, g, identity, optimizer_state, state["steps"], None, by)
+        all_with_this_p = linear.apply(p, steps["total"])
+        return {
+            "memory": new["memory"],
+            "total": jax.tree.map(jnp.where, state["seen"], new["total"], all_with_this_p),
+            "steps": steps,
+            "seen": jax.tree.map(lambda seen, g: seen | (g != 0), state["seen"], g),
+        }
+
+    def keep(state: Any) -> Any:
+        return {"memory": state["memory"], "ones": state["steps"]["memory"]} if "steps" in state else state["memory"]
+
+    return Trace(init_memory, init, update, summed.total, keep)
+
+
+@named("trace")
 def paper() -> Trace:
     """M' = β₁ M + (1−β₁) P,  N' = N + M'; bias correction and pulls are ignored, as in the authors' code."""
 
@@ -84,7 +147,13 @@ def paper() -> Trace:
         return {"average": zero, "total": zero}
 
     def update(
-        optimizer: ClientOptimizer, p: Any, optimizer_state: Any, state: Any, pull: Any, by: StepFactors = NO_FACTORS
+        optimizer: ClientOptimizer,
+        g: Any,
+        p: Any,
+        optimizer_state: Any,
+        state: Any,
+        pull: Any,
+        by: StepFactors = NO_FACTORS,
     ) -> Any:
         beta1, p = optimizer.beta1, _clipped(p, by.clip)
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)
@@ -94,4 +163,4 @@ def paper() -> Trace:
 
 
 TRACES = FACTORIES["trace"]
-accepts("trace", Trace, '"exact"')
+accepts("trace", Trace, '"first_gradient"')

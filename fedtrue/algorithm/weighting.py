@@ -34,5 +34,11 @@ def tokens() -> Weighting:
     return Weighting(lambda task: task.client_weights("tokens"))
 
 
+@named("weighting")
+def batches() -> Weighting:
+    """By the number of batches in an epoch: as the examples count, if the loss is a sum over the batch."""
+    return Weighting(lambda task: task.client_weights("batches"))
+
+
 WEIGHTINGS = FACTORIES["weighting"]
 accepts("weighting", Weighting, '"examples"')

@@ -47,6 +47,7 @@ def document(diagnosis: Diagnosis, verdict: Verdict, is_finished: bool) -> dict[
             "norm": numbers.gradient_norm,
             "standard_error": error if isfinite(error := numbers.gradient_standard_error) else None,
             "clients_own": numbers.client_gradient_norm,
+            "absent_from_first_batch": numbers.late_share,
         },
         "pseudo_gradient": {
             "norm": numbers.pseudo_gradient_norm,
@@ -88,6 +89,7 @@ def _facts_table(diagnosis: Diagnosis, is_finished: bool) -> Any:
     facts = [
         ["true gradient", f"{numbers.gradient_norm:.4g}{error} (of a client: {numbers.client_gradient_norm:.4g})"],
         ["expected pseudo-gradient", f"{numbers.pseudo_gradient_norm:.4g}, {cosine}"],
+        ["absent from a client's first batch", f"{_percent(numbers.late_share)} of the clients' squared gradients"],
         [
             "N_i divided by their mean",
             f"{weights['min']:.3g} to {weights['max']:.3g}, median {weights['median']:.3g} "

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from fedtrue.algorithm.client_update import FIXED, ClientParts, client_update, client_work
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import METHOD, OBJECTIVE, Broadcast, Context
-from fedtrue.algorithm.trace import Trace, exact
+from fedtrue.algorithm.trace import Trace, exact, first_gradient
 from fedtrue.data.batches import steps_per_epoch
 from fedtrue.federation import Batches, Federation, batch, batches_of, loss_of
 from fedtrue.lowering import Program
@@ -47,7 +47,7 @@ class LocalSteps(NamedTuple):
     """The result of local steps and the sums of their preconditioners, one entry per batch order."""
 
     pseudo_gradient: Array  # Δ
-    exact: Array  # N of the exact trace
+    reference: Array  # N of the trace `first_gradient`: what they moved by is N times the gradient, if it is constant
     used: Array  # N of the method's trace
 
 
@@ -55,6 +55,7 @@ class ClientAtPoint(NamedTuple):
     """Measurements of one client at x."""
 
     gradient: Array  # ∇F_i(x): the mean of its batch gradients
+    late: Array  # ‖∇F_i(x)‖² in coordinates whose gradient in the client's first batch is 0
     term: Array  # what the method adds to every gradient, e.g. a control variate
     frozen: LocalSteps  # with every gradient evaluated at x: the limit η → 0
     moved: LocalSteps  # as in training
@@ -68,6 +69,7 @@ class Sums(NamedTuple):
     objective: Array  # Σ w
     gradient: Array  # Σ w ∇F_i
     squares: Array  # Σ w (∇F_i)²
+    late: Array  # Σ w times what clients have in coordinates that are absent from their first batch
     scatter: tuple[Array, Array, Array]  # Σ w², Σ w² ∇F_i, Σ w² ‖∇F_i‖²: for the standard error
     weight: Array  # Σ ω
     method_gradient: Array  # Σ ω ∇F_i
@@ -81,7 +83,7 @@ class Sums(NamedTuple):
 
 def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Broadcast, SampledClient], ClientAtPoint]:
     """`(broadcast, sampled)` → the measurements of the client at the broadcast weights."""
-    noiseless_loss, both = without_noise(task).loss, both_traces(exact(), parts.trace)
+    noiseless_loss, both = without_noise(task).loss, both_traces(first_gradient(), parts.trace)
     rule = parts.rule._replace(report=None, needs_trace=True, needs_gradient_at_start=False)
     measured_parts = ClientParts(parts.optimizer, both, send_everything(), parts.client_state, rule)
 
@@ -98,14 +100,18 @@ def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Br
             output = client_update(work, broadcast, client, memory, lambda k: batch(federation, batches, k), context)
             sent = {name: contribution.value for name, contribution in output.contributions.items()}
             flat_trace = lambda n: _flat(jax.tree.map(lambda leaf, n: jnp.broadcast_to(n, leaf.shape), x, n))
-            return LocalSteps(_flat(sent["pseudo_gradient"]), flat_trace(sent["exact"]), flat_trace(sent["used"]))
+            return LocalSteps(_flat(sent["pseudo_gradient"]), flat_trace(sent["reference"]), flat_trace(sent["used"]))
 
         orders = jnp.arange(point.orders)
-        gradient = lambda order: _epoch_gradient(task, noiseless_loss, federation, batches_in(order), x)
+        batch_gradient = lambda order, k: _batch_gradient(noiseless_loss, federation, batches_in(order), k, x)
+        epoch_gradient = lambda order: _epoch_gradient(batch_gradient, federation, batches_in(order), order, x)
+        gradient = jnp.mean(jax.lax.map(epoch_gradient, orders), axis=0)
+        late = lambda order: jnp.sum(jnp.where(batch_gradient(order, 0) == 0, gradient**2, 0))
         rule_memory = memory["rule"] if parts.rule.init_memory else ()
         term = _flat(parts.rule.term(broadcast, rule_memory)) if parts.rule.term else jnp.zeros_like(_flat(x))
         return ClientAtPoint(
-            jnp.mean(jax.lax.map(gradient, orders), axis=0),
+            gradient,
+            jnp.mean(jax.lax.map(late, orders)),
             term,
             jax.lax.map(lambda order: local_steps(frozen_at(x, task.loss), order), orders),
             jax.lax.map(lambda order: local_steps(task.loss, order), orders),
@@ -135,22 +141,22 @@ def send_everything() -> Correction:
     """Sends Δ and both traces (one of a weight decay), for use without aggregation."""
 
     def send(pseudo_gradient: PyTree, n: PyTree) -> dict[str, PyTree]:
-        return {"pseudo_gradient": pseudo_gradient, **(n if isinstance(n, dict) else {"exact": n, "used": n})}
+        return {"pseudo_gradient": pseudo_gradient, **(n if isinstance(n, dict) else {"reference": n, "used": n})}
 
     return Correction(True, send, lambda mean: mean["pseudo_gradient"])
 
 
-def both_traces(exact_trace: Trace, used: Trace) -> Trace:
+def both_traces(reference: Trace, used: Trace) -> Trace:
     """Two traces of the same steps, as one trace."""
-    traces = {"exact": exact_trace, "used": used}
+    traces = {"reference": reference, "used": used}
     per_trace = lambda call: {name: call(name, trace) for name, trace in traces.items()}
     return Trace(
         init_memory=lambda optimizer, params, pulled: per_trace(lambda _, t: t.init_memory(optimizer, params, pulled)),
         init=lambda optimizer, params, state, memory: per_trace(
             lambda i, t: t.init(optimizer, params, state, memory[i])
         ),
-        update=lambda optimizer, p, state, n, pull, by: per_trace(
-            lambda i, t: t.update(optimizer, p, state, n[i], pull, by)
+        update=lambda optimizer, g, p, state, n, pull, by: per_trace(
+            lambda i, t: t.update(optimizer, g, p, state, n[i], pull, by)
         ),
         total=lambda n: per_trace(lambda i, t: t.total(n[i])),
         keep=lambda n: per_trace(lambda i, t: t.keep(n[i])),
@@ -160,7 +166,7 @@ def both_traces(exact_trace: Trace, used: Trace) -> Trace:
 def client_sums(parts: ClientParts, point: Point, sampled: SampledClient, at: ClientAtPoint) -> Sums:
     """One client's contribution to the sums; if a number in it is not finite, it only counts as dropped."""
     send = jax.vmap(parts.correction.send)
-    n, used, rate = at.frozen.exact, at.frozen.used, point.learning_rate
+    n, used, rate = at.frozen.reference, at.frozen.used, point.learning_rate
     moved = send(at.moved.pseudo_gradient, at.moved.used)
     weights = sampled.federation.weights
     w, weight = weights[OBJECTIVE][sampled.client], weights[METHOD][sampled.client]
@@ -173,6 +179,7 @@ def client_sums(parts: ClientParts, point: Point, sampled: SampledClient, at: Cl
         objective=w,
         gradient=w * g,
         squares=w * g**2,
+        late=w * at.late,
         scatter=(w**2, w**2 * g, w**2 * jnp.vdot(g, g)),
         weight=omega,
         method_gradient=omega * g,
@@ -190,7 +197,7 @@ def client_sums(parts: ClientParts, point: Point, sampled: SampledClient, at: Cl
 
 def implicit_weight(at: ClientAtPoint) -> Array:
     """n_i = ∇F_iᵀ N_i ∇F_i / ‖∇F_i‖², the factor on the client's gradient; the mean of N_i if the gradient is 0."""
-    n, squares = jnp.mean(at.frozen.exact, axis=0), at.gradient**2
+    n, squares = jnp.mean(at.frozen.reference, axis=0), at.gradient**2
     total = jnp.sum(squares)
     return jnp.where(total > 0, jnp.sum(n * squares) / jnp.where(total > 0, total, 1), jnp.mean(n))
 
@@ -221,11 +228,15 @@ def sum_over_clients(
     return jax.tree.map(np.asarray, sums), np.asarray(weights)
 
 
-def _epoch_gradient(task: Task, loss: Any, federation: Federation, batches: Batches, x: Params) -> Array:
+def _batch_gradient(loss: Any, federation: Federation, batches: Batches, k: Any, x: Params) -> Array:
+    return _flat(jax.grad(loss, has_aux=True)(x, batch(federation, batches, k))[0])
+
+
+def _epoch_gradient(gradient: Any, federation: Federation, batches: Batches, order: Any, x: Params) -> Array:
     """The mean of the batch gradients at x over one epoch."""
     count = steps_per_epoch(batches.size, federation.batch_size)
-    gradient = lambda k: _flat(jax.grad(loss, has_aux=True)(x, batch(federation, batches, k))[0])
-    return jax.lax.fori_loop(0, count, lambda k, total: total + gradient(k), jnp.zeros_like(_flat(x))) / count
+    add = lambda k, total: total + gradient(order, k)
+    return jax.lax.fori_loop(0, count, add, jnp.zeros_like(_flat(x))) / count
 
 
 def _with_both_traces(memory: PyTree, parts: ClientParts, measured_parts: ClientParts, x: Params) -> PyTree:
@@ -234,9 +245,12 @@ def _with_both_traces(memory: PyTree, parts: ClientParts, measured_parts: Client
         return memory
     traces = measured_parts.trace.init_memory(parts.optimizer, x, parts.rule.pull is not None)
     if parts.traced:
-        traces = {**traces, "used": memory["own"]["trace"]}
-        if parts.trace == exact():
-            traces["exact"] = memory["own"]["trace"]
+        own = memory["own"]["trace"]
+        traces = {**traces, "used": own}
+        if parts.trace == first_gradient():
+            traces["reference"] = own
+        elif parts.trace == exact():
+            traces["reference"] = {"memory": own, "ones": own} if parts.optimizer.adaptive else own
     return {**memory, "own": {**memory["own"], "trace": traces}}
 
 

@@ -38,6 +38,7 @@ class Decomposition(NamedTuple):
     gradient_norm: float  # ‖∇F(x)‖
     gradient_standard_error: float  # from sampling clients
     client_gradient_norm: float  # √(Σ w_i ‖∇F_i(x)‖²)
+    late_share: float  # of Σ w_i ‖∇F_i(x)‖²: coordinates that are absent from the client's first batch
     pseudo_gradient_norm: float  # ‖E G‖, with full participation
     cosine: float | None  # of E G and ∇F; None if E G is 0 up to rounding
     truth: float  # ‖η D ∇F‖
@@ -80,6 +81,7 @@ def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, 
         gradient_norm=_norm(gradient),
         gradient_standard_error=_sampling_error(sums, gradient, federation),
         client_gradient_norm=math.sqrt(float(np.sum(sums.squares) / w)),
+        late_share=float(sums.late / squares) if (squares := np.sum(sums.squares)) else 0.0,
         pseudo_gradient_norm=_norm(expected),
         cosine=_cosine(expected, gradient, clients_scale),
         truth=_norm(truth),

@@ -103,8 +103,10 @@ def _client_option(diagnosis: Diagnosis, name: str) -> Any:
 def _bias(diagnosis: Diagnosis) -> tuple[str, str]:
     n = diagnosis.client_weights / diagnosis.client_weights.mean()
     if _choice(diagnosis, "correction") not in (None, "none"):
-        reason = "the bias of the paper's trace, which is not what the clients' preconditioners add up to"
-        return reason, "use --trace exact"
+        cure = "use --trace first_gradient"
+        if _choice(diagnosis, "trace") == "exact":
+            return "the bias of the exact trace, which fails for weights without a gradient in a first batch", cure
+        return "the bias of the paper's trace, which is not what the clients' preconditioners add up to", cure
     if part_name(diagnosis.method) == "scaffold":
         return "control variates that have not converged yet", "train for more rounds"
     reason = f"the non-vanishing bias of uncorrected clients, which enter with {n.min():.2g} to {n.max():.2g} times"

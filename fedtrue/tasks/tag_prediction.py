@@ -25,7 +25,11 @@ RECALL_AT = 5
 
 
 def tag_loss(model: Model, tags: int) -> LossFunction:
-    """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates assume."""
+    """Binary cross-entropy, averaged over tags and **summed** over the batch, as the paper's rates assume.
+
+    The objective is the sum over all texts. The mean loss of a client's batches is n_i/K_i times its mean loss over its
+    texts, n_i texts in K_i batches, so clients count by K_i (weighting "batches").
+    """
 
     def loss(params: Params, batch: Batch) -> tuple[Array, Sums]:
         total = _summed_loss(model.apply(params, padded_ids(batch["words"])), _labels(batch, tags), batch["mask"])
@@ -75,6 +79,7 @@ def tag_task(
         metrics=tag_metrics(model, len(tags)),
         train=train,
         summed_loss=True,
+        weighting="batches",
         render=lambda example: _render(example, words, tags),
         **{"batch_size": 100, "cohort": min(10, len(train)), "evaluation_batch_size": 128, **settings},
     )

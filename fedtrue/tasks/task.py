@@ -56,7 +56,7 @@ class Task:
     holdout_clients: float | None = None  # the fraction of clients that was held out
     batch_size: int
     accumulate: int = 1  # batches per local step: a step is that of one batch of all their examples
-    summed_loss: bool = False  # the loss is a sum over the examples of a batch, not their mean
+    summed_loss: bool = False  # the loss is a sum over the examples of a batch, not their mean: weighting "batches"
     evaluation_batch_size: int = 256
     evaluation_limit: int | None = None  # examples of a split that are evaluated; None: all
     cohort: int | None = None  # clients per round; None: all
@@ -79,6 +79,11 @@ class Task:
 
     def __post_init__(self) -> None:
         check_positive(batch_size=self.batch_size, accumulate=self.accumulate)
+        if self.summed_loss and self.weighting == "examples":
+            raise ValueError(
+                f"task {self.name!r} sums its loss over a batch, so the mean loss of a client's batches counts its "
+                'examples already, once per batch: set weighting="batches"'
+            )
 
     @property
     def examples_per_step(self) -> int:
@@ -95,7 +100,8 @@ class Task:
         """The weight of every train client.
 
         Args:
-            weighting: "examples", "uniform" or a key of `counts`; by default the task's own.
+            weighting: "examples", "uniform", "batches" (those of one epoch) or a key of `counts`; by default the task's
+                own.
 
         Returns:
             One number per client, not normalised; computed once per task.
@@ -104,7 +110,8 @@ class Task:
         >>> ft.tasks.quadratic(weights=[1.0, 3.0]).client_weights().tolist()
         [0.25, 0.75]
         """
-        weighting, counts = weighting or self.weighting, {**COUNTS, **self.counts}
+        batches = lambda data: steps_per_epoch(np.asarray(data.sizes), self.examples_per_step)
+        weighting, counts = weighting or self.weighting, {**COUNTS, "batches": batches, **self.counts}
         if weighting not in counts:
             *others, last = map(repr, counts)
             cure = f"choose weighting {', '.join(others)} or {last}"

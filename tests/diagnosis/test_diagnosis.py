@@ -10,7 +10,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.cli import build_parser, main
-from fedtrue.diagnosis.measure import CLIENTS, ORDERS
+from fedtrue.diagnosis.measure import CLIENTS, ORDERS, Setting, measure_round
 from fedtrue.diagnosis.verdict import judge
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
@@ -137,9 +137,35 @@ def test_drift_from_a_large_client_rate_is_reported_as_vanishing_with_it(tmp_pat
     assert verdict.sentence.startswith("No non-vanishing bias") and "--client-rate 0.0005" in verdict.sentence
 
 
-def test_the_papers_trace_is_detected_and_the_exact_one_recommended(tmp_path):
+def test_the_papers_trace_is_detected_and_the_default_one_recommended(tmp_path):
     verdict = judge(diagnosed(tmp_path / "run", fixed_point(quadratic_run("joint", "adam", trace="paper"))))
-    assert verdict.biased and "--trace exact" in verdict.sentence
+    assert verdict.biased and "the paper's trace" in verdict.sentence and "--trace first_gradient" in verdict.sentence
+
+
+def sparse_round(trace):
+    """Two clients; every batch has a gradient in one weight, four of five in a client's own, one in a common one."""
+    often, rarely = np.eye(3)[[0, 0, 0, 0, 1]], np.eye(3)[[2, 2, 2, 2, 1]]
+    task = ft.tasks.from_arrays(
+        [{"a": rows.astype(np.float32)} for rows in (often, 2 * rarely)],
+        init=lambda key: jnp.zeros(3),
+        loss=lambda x, example: example["a"] @ x,
+        batch_size=1,
+    )
+    method = ft.fedopt(ft.client.adam(1e-3), correction="joint", trace=trace)
+    server = method.init(jnp.zeros(3))
+    return measure_round(task, method, server, lambda client: (), 0, Setting(), orders=200)
+
+
+def test_the_share_of_the_gradient_that_is_absent_from_the_first_batch():
+    """Squared gradients of a client: (4/5)² and (1/5)², the first in the first batch 4 times of 5; both scale by 2² in
+    the other client. Absent: 4/5 · (1/5)² + 1/5 · (4/5)² of (4/5)² + (1/5)², which is (4 + 16)/85."""
+    assert sparse_round("first_gradient").numbers.late_share == pytest.approx(20 / 85, abs=0.03)
+
+
+def test_with_weights_that_are_absent_from_the_first_batch_the_exact_trace_is_detected():
+    exact, default = (judge(sparse_round(trace)) for trace in ("exact", "first_gradient"))
+    assert exact.cause == "bias" and "use --trace first_gradient" in exact.sentence
+    assert default.cause != "bias"
 
 
 def test_the_noise_piece_is_the_shrinkage_of_theory(tmp_path):

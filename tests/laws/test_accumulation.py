@@ -44,7 +44,7 @@ def summed(task):
         mean, sums = task.loss(params, batch)
         return mean * sums["loss"][1], sums
 
-    return replace(task, loss=loss, summed_loss=True)
+    return replace(task, loss=loss, summed_loss=True, weighting="batches")
 
 
 def without_sums(task):

@@ -6,7 +6,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.trace import exact
+from fedtrue.algorithm.trace import TRACES
 from fedtrue.precision import float64
 
 HESSIANS, MINIMA = [[1.0, 30.0], [20.0, 1.0], [5.0, 2.0]], [[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0]]
@@ -39,8 +39,9 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["exact", "first_gradient"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_weights_of_the_gradients_sum_to_the_identity_under_the_pull(name):
+def test_weights_of_the_gradients_sum_to_the_identity_under_the_pull(name, kind):
     """x_{k+1} = x_k − η move(g_k + μ (x_k − x)): for the constant gradient e, x − x_τ = η N e."""
     optimizer, eta, mu, steps = OPTIMIZERS[name], 0.1, 0.7, 6
     with float64():
@@ -49,11 +50,11 @@ def test_weights_of_the_gradients_sum_to_the_identity_under_the_pull(name):
         for g in gradients:
             p, state = optimizer.precondition(g, state)
             pairs.append((p, state))
-        trace = exact()
+        trace = TRACES[kind]()
         memory = trace.init_memory(optimizer, gradients[0], True)
         n = trace.init(optimizer, gradients[0], optimizer.init(gradients[0], 0), memory)
-        for p, state in pairs:
-            n = trace.update(optimizer, p, state, n, mu * eta)
+        for g, (p, state) in zip(gradients, pairs):
+            n = trace.update(optimizer, g, p, state, n, mu * eta)
         for e in jnp.eye(3):
             moved, memory = jnp.zeros(3), optimizer.move.init(e)
             for p, state in pairs:

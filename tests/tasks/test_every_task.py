@@ -156,12 +156,14 @@ def test_an_example_renders_as_text_or_image_and_the_source_is_one_line(name, sm
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_weights_are_tokens_for_sequences_and_examples_otherwise(name, small_data):
+def test_weights_are_tokens_for_sequences_batches_for_summed_losses_and_examples_otherwise(name, small_data):
     task = small_task(name)
     tokens = task.train.columns.get("tokens")
-    assert task.weighting == ("examples" if tokens is None else "tokens")
+    assert task.weighting == ("batches" if task.summed_loss else "examples" if tokens is None else "tokens")
     weights = task.client_weights(task.weighting)
-    if tokens is None:
+    if task.summed_loss:
+        np.testing.assert_array_equal(weights, np.ceil(task.train.sizes / task.batch_size))
+    elif tokens is None:
         np.testing.assert_array_equal(weights, task.train.sizes)
     else:
         clients = [task.train.client(index)["tokens"] for index in range(len(task.train))]

@@ -50,9 +50,13 @@ def test_the_weights_of_a_quadratic_belong_to_its_clients():
 
 
 def test_an_unknown_weighting_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'quadratic' does not count tokens: choose weighting 'examples' or 'uniform'"):
+    with pytest.raises(
+        ValueError, match="'quadratic' does not count tokens: choose weighting 'examples', 'uniform' or 'batches'"
+    ):
         ft.tasks.quadratic().client_weights("tokens")
-    with pytest.raises(ValueError, match="does not count words: choose weighting 'examples', 'uniform' or 'tokens'"):
+    with pytest.raises(
+        ValueError, match="does not count words: choose weighting 'examples', 'uniform', 'batches' or 'tokens'"
+    ):
         words().client_weights("words")
 
 

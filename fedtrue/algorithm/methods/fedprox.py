@@ -18,7 +18,7 @@ def fedprox(
     mu: float = 0.01,
     server: ServerOptimizer = by_name("sgd"),
     correction: Correction = by_name("none"),
-    trace: Trace = by_name("exact"),
+    trace: Trace = by_name("first_gradient"),
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -31,7 +31,7 @@ def fedprox(
         mu: μ, the strength of the pull.
         server: the server's optimizer, one of `ft.server`, or any optax transformation.
         correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "exact", or "paper" for Algorithm 1's.
+        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         sampling: "uniform" or "by_size".
         weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
