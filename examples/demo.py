@@ -18,7 +18,7 @@ from fedtrue.reports.curves import draw_curves
 # Learning rates by the lowest mean validation loss of three seeds after 20 rounds, for each method among as many pairs:
 # 5 client × 3 server learning rates (experiments/demo/tuning.toml).
 METHODS = {
-    "client SGD": ft.fedopt(ft.client.sgd(3.162), ft.server.sgd(1.0), correction="none"),
+    "client SGD": ft.fedopt(ft.client.sgd(1.0), ft.server.sgd(1.0), correction="none"),
     "client Adam": ft.fedopt(ft.client.adam(0.01), ft.server.sgd(1.0), correction="none"),
     "client Adam + joint correction": ft.fedopt(ft.client.adam(0.01), ft.server.sgd(1.0), correction="joint"),
 }
