@@ -301,6 +301,7 @@ def _add_report_commands(commands: Any) -> None:
     pack.add_argument(
         "--allow-uncommitted", action="store_true", help="also pack runs of uncommitted code, and mark them"
     )
+    pack.add_argument("--only-ended", action="store_true", help="leave out runs that have not ended")
 
 
 def _add_report_flags(report: argparse.ArgumentParser) -> None:

@@ -119,7 +119,7 @@ def _table_answer(records: list[dict[str, Any]], text: str, out: Path | None) ->
 
 def pack(options: Namespace) -> Answer:
     """Archives of runs, one per sweep."""
-    packed = packing.pack(options.runs, options.out, options.allow_uncommitted)
+    packed = packing.pack(options.runs, options.out, options.allow_uncommitted, options.only_ended)
     archives = [{**asdict(archive), "file": str(archive.file)} for archive in packed]
     total = sum(archive.bytes for archive in packed)
     return Answer({"archives": archives, "bytes": total}, printer(*map(_archive_line, packed)))

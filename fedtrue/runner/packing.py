@@ -27,13 +27,17 @@ class Packed:
     bytes: int
 
 
-def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False) -> list[Packed]:
+def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False, only_ended: bool = False) -> list[Packed]:
     """Writes one archive per sweep and per single run: `out` itself, or NAME.runs.xz in the folder `out`.
 
-    Everything is checked before anything is written. The same records give the same bytes.
+    `only_ended` leaves out runs that have not ended; otherwise they are refused. Everything is checked before anything
+    is written. The same records give the same bytes.
     """
     targets = _targets(find_runs(paths), out)
     runs = {target: [read_run(path) for path in members] for target, members in targets.items()}
+    if only_ended:
+        ended = {target: [run for run in members if run.summary is not None] for target, members in runs.items()}
+        runs = {target: members for target, members in ended.items() if members}
     _check_ended([run for members in runs.values() for run in members])
     if not allow_uncommitted:
         _check_committed([run for members in runs.values() for run in members])

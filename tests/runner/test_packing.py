@@ -163,6 +163,13 @@ def test_a_run_that_has_not_ended_is_not_packed(tmp_path, capsys):
     assert not (tmp_path / "small").exists()
 
 
+def test_a_sweep_that_was_stopped_can_be_packed_without_the_runs_that_have_not_ended(tmp_path):
+    sweep = write_sweep(tmp_path / "x")
+    (sweep / "000-a" / SUMMARY).unlink()
+    assert pack(sweep, "-o", tmp_path / "small", "--only-ended") == 0
+    assert list(read(tmp_path / "small" / f"x{SUFFIX}").runs) == ["001-b"]
+
+
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):
     line = refused(capsys, tmp_path / "nowhere", "-o", tmp_path / "small")
     assert "is not a run folder and holds none" in line
