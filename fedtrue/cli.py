@@ -350,6 +350,17 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
         metavar="FLOAT",
         help="show the costs until the metric reaches this value, e.g. 0.5 (default: total costs)",
     )
+    table.add_argument(
+        "--against",
+        metavar="KEY=VALUE,…",
+        help="also show differences from the row with these settings, paired by seed, with 95 %% intervals, e.g. "
+        "correction=none (default: none)",
+    )
+    table.add_argument(
+        "--over",
+        metavar="LIST",
+        help="settings over which runs are averaged and paired, e.g. seed,task_options.split_seed (default: seed)",
+    )
     table.add_argument("--heat-map", action="store_true", help="print tables of client rate × server rate instead")
     table.add_argument("-o", "--out", type=Path, metavar="FILE", help="write to a file (default: print)")
 

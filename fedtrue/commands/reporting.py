@@ -88,14 +88,30 @@ def table(options: Namespace) -> Answer:
     check_target(options.target, measure, "--target")
     columns, best_per = _split_list(options.columns), _split_list(options.best_per)
     runs_table = build_table(
-        group_runs(runs), measure.key, columns, options.sort, target=options.target, best_per=best_per
+        group_runs(runs, _split_list(options.over) or ("seed",)),
+        measure.key,
+        columns,
+        options.sort,
+        target=options.target,
+        best_per=best_per,
+        against=_parse_settings(options.against),
     )
     return _table_answer(to_records(runs_table), FORMATS[options.format](runs_table), options.out)
 
 
+def _parse_settings(text: str | None) -> dict[str, str] | None:
+    """The settings of `client.name=sgd,correction=none`."""
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in _split_list(text) or []]
+    if not pairs or not all(key and equals and value for key, equals, value in pairs):
+        raise ValueError(f"--against takes settings of a baseline, e.g. correction=none, not {text!r}")
+    return {key: value for key, _, value in pairs}
+
+
 def _heat_table(options: Namespace, runs: Sequence[Run], measure: Measure) -> Answer:
     """The heat maps as Markdown or JSON."""
-    for name in ("columns", "sort", "best_per", "target"):
+    for name in ("columns", "sort", "best_per", "target", "against", "over"):
         if getattr(options, name) is not None:
             raise ValueError(f"--heat-map has its own rows and columns: leave out --{name.replace('_', '-')}")
     if options.format != "markdown":

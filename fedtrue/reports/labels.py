@@ -34,15 +34,21 @@ PHRASES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed; often a single run."""
+    """Runs that differ only in their seed (or in the keys `over`); often a single run."""
 
     name: str
     runs: tuple[Run, ...]
-    settings: Mapping[str, Any]  # dotted keys, without the seed
+    settings: Mapping[str, Any]  # dotted keys, without those in `over`
+    over: tuple[str, ...] = ("seed",)
 
     @property
     def seeds(self) -> list[Any]:
         return [run.config.get("seed", 0) for run in self.runs]
+
+    def pair(self, run: Run) -> str:
+        """Runs of two groups with the same pair belong together."""
+        flat = flatten_config(run.config)
+        return identity([flat.get(key, 0 if key == "seed" else None) for key in self.over])
 
     @property
     def reference(self) -> float | None:
@@ -85,7 +91,7 @@ def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     Options that follow from the name of a part are left out (Adam has a beta1, SGD has none); learning rates are kept.
     """
     keys = dict.fromkeys(key for table in settings for key in table)
-    differing = [key for key in keys if len({_identity(table.get(key)) for table in settings}) > 1]
+    differing = [key for key in keys if len({identity(table.get(key)) for table in settings}) > 1]
     return [key for key in differing if not _follows_from_part_name(key, settings)]
 
 
@@ -95,26 +101,26 @@ def _follows_from_part_name(key: str, settings: Sequence[Mapping[str, Any]]) -> 
         return False
     values_by_name: dict[Any, set[str]] = {}
     for table in settings:
-        values_by_name.setdefault(table.get(f"{part}.name"), set()).add(_identity(table.get(key)))
+        values_by_name.setdefault(table.get(f"{part}.name"), set()).add(identity(table.get(key)))
     return all(len(values) == 1 for values in values_by_name.values())
 
 
-def _identity(value: Any) -> str:
+def identity(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Groups of runs with equal settings except for the seed, in order of first appearance, with unique names."""
+def group_runs(runs: Iterable[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
+    """Groups of runs with equal settings except for those in `over`, in order of first appearance; names are unique."""
     by_settings: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
-        settings = {key: value for key, value in flatten_config(run.config).items() if key != "seed"}
-        by_settings.setdefault(_identity(settings), (settings, []))[1].append(run)
+        settings = {key: value for key, value in flatten_config(run.config).items() if key not in over}
+        by_settings.setdefault(identity(settings), (settings, []))[1].append(run)
     keys = differing_settings([settings for settings, _ in by_settings.values()])
     descriptions = [describe_settings(settings, keys) for settings, _ in by_settings.values()]
     names = [_group_name(members, text) for (_, members), text in zip(by_settings.values(), descriptions)]
     by_seed = lambda members: tuple(sorted(members, key=lambda run: run.config.get("seed", 0)))
     return [
-        Group(name, by_seed(members), settings)
+        Group(name, by_seed(members), settings, tuple(over))
         for name, (settings, members) in zip(unique_names(list(zip(names, descriptions))), by_settings.values())
     ]
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from fedtrue.reports.differences import Difference
 from fedtrue.reports.measures import MeanOfLast, Measure, SeedMean
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -15,6 +16,15 @@ def value_text(value: SeedMean | MeanOfLast | None, measure: Measure) -> str:
     if measure.percent:
         return with_deviation(value, lambda number: f"{100 * number:.2f}")
     return with_deviation(value, lambda number: f"{number:.4g}", lambda number: f"{number:.2g}")
+
+
+def difference_text(value: Difference | None, measure: Measure) -> str:
+    """'+0.35 ± 1.91' in points for fractions of 1; '+0.35' for a single pair."""
+    if value is None:
+        return "–"
+    factor, form = (100, ".2f") if measure.percent else (1, ".3g")
+    mean = f"{factor * value.value:+{form}}".replace("-", "−")
+    return mean if value.interval is None else f"{mean} ± {factor * value.interval:{form.replace('3g', '2g')}}"
 
 
 def with_deviation(

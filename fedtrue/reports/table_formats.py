@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from fedtrue.reports.differences import Difference
 from fedtrue.reports.measures import MeanOfLast, SeedMean
 from fedtrue.reports.tables import Table
 from fedtrue.reports.targets import TargetMissed
@@ -44,7 +45,8 @@ def escape_markdown(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Raw numbers under the keys of the columns; a mean over seeds has its deviation in a second column."""
+    """Raw numbers under the keys of the columns; a mean over seeds has its deviation in a second column, a
+    difference half the width of its interval."""
     values = table.values()
     has_deviation = [any(_raw_mean(row[i])[1] for row in values) for i in range(len(table.columns))]
     out = io.StringIO()
@@ -64,6 +66,8 @@ def _raw_mean(cell: Any) -> tuple[Any, Any]:
     """(value, deviation) of a cell for CSV; empty strings for what does not exist."""
     if isinstance(cell, SeedMean | MeanOfLast):
         return repr(cell.value), "" if cell.deviation is None else repr(cell.deviation)
+    if isinstance(cell, Difference):
+        return repr(cell.value), "" if cell.interval is None else repr(cell.interval)
     if isinstance(cell, TargetMissed):
         return "", ""
     if isinstance(cell, list):
@@ -98,5 +102,5 @@ FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 
 def to_records(table: Table) -> list[dict[str, Any]]:
     """The rows for `--json`: raw values under the keys of the columns."""
-    plain = lambda cell: cell._asdict() if isinstance(cell, SeedMean | MeanOfLast | TargetMissed) else cell
+    plain = lambda cell: cell._asdict() if isinstance(cell, SeedMean | MeanOfLast | TargetMissed | Difference) else cell
     return [{column.key: plain(cell) for column, cell in zip(table.columns, row)} for row in table.values()]

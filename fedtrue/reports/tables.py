@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fedtrue.names import look_up
+from fedtrue.reports.differences import baselines, paired_difference
 from fedtrue.reports.labels import Group, differing_settings, run_status, runs_of, setting_text, setting_title
 from fedtrue.reports.measures import (
     MeanOfLast,
@@ -15,11 +17,20 @@ from fedtrue.reports.measures import (
     final_value,
     group_value,
     last_means,
+    mean_last,
     mean_last_title,
     mean_over_seeds,
     measures,
 )
-from fedtrue.reports.number_text import bytes_text, duration_text, fixed_text, signed_text, value_text, with_deviation
+from fedtrue.reports.number_text import (
+    bytes_text,
+    difference_text,
+    duration_text,
+    fixed_text,
+    signed_text,
+    value_text,
+    with_deviation,
+)
 from fedtrue.reports.targets import COSTS, TargetMissed, cost_to, missed_text, target_text, total_over_rounds
 from fedtrue.runner.records import Run
 
@@ -36,6 +47,8 @@ class Column:
     to_text: Callable[[Any], str] = setting_text
     numeric: bool = False
     best: str = ""  # "highest" or "lowest" if the column has a best value
+    of_run: Callable[[Run], float | None] | None = None  # the statistic of one run, if it is one of a metric
+    measure: Measure | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ def build_table(
     *,
     target: float | None = None,
     best_per: Sequence[str] | None = None,
+    against: Mapping[str, str] | None = None,
 ) -> Table:
     """A table with one row per group.
 
@@ -70,6 +84,8 @@ def build_table(
         target: costs are those until the measure first reaches this value.
         best_per: keep only the best row by `sort` for each combination of the values of these columns, in order of
             first appearance.
+        against: settings of a baseline. After every chosen metric comes its difference from the row with these settings
+            and, in the other columns of `best_per` (without it, in all other settings), those of the row itself.
     """
     runs = runs_of(groups)
     measure = choose_measure(runs, metric)
@@ -77,10 +93,34 @@ def build_table(
     available |= {known.key: available[f"mean_last.{known.key}"] for known in measures(runs)}
     chosen = tuple(_column(available, key) for key in columns or default_columns(groups, measure, target))
     sort_column = _column(available, sort) if sort else None
+    rows = sorted(groups, key=_sort_key(sort_column)) if sort_column else list(groups)
     if best_per:
         rows = best_per_combination(groups, [_column(available, key) for key in best_per], sort_column)
-        return Table(chosen, tuple(rows))
-    return Table(chosen, tuple(sorted(groups, key=_sort_key(sort_column)) if sort_column else groups))
+    if against:
+        same = best_per or differing_settings([group.settings for group in groups])
+        baseline_of = baselines(rows, against, [key for key in same if key not in against])
+        chosen = tuple(shown for column in chosen for shown in _with_difference(column, against, baseline_of))
+    return Table(chosen, tuple(rows))
+
+
+def _with_difference(
+    column: Column, against: Mapping[str, str], baseline_of: Callable[[Group], Group | None]
+) -> list[Column]:
+    """The column, and if it is a statistic of a metric, its difference from the baseline."""
+    if column.of_run is None or column.measure is None:
+        return [column]
+    of_run, measure = column.of_run, column.measure
+    title = f"difference from {', '.join(against.values())}, 95 % interval{measure.unit}"
+    return [
+        column,
+        Column(
+            f"difference.{column.key}",
+            title,
+            lambda group: paired_difference(group, baseline_of(group), of_run),
+            lambda value: difference_text(value, measure),
+            numeric=True,
+        ),
+    ]
 
 
 def _column(available: Mapping[str, Column], key: str) -> Column:
@@ -185,12 +225,27 @@ def _measure_columns(measure: Measure, runs: Sequence[Run]) -> list[Column]:
         "to_text": lambda value: value_text(value, measure),
         "numeric": True,
         "best": "highest" if measure.higher_is_better else "lowest",
+        "measure": measure,
     }
     mean_title = mean_last_title(measure, last_means(runs, measure))
     return [
-        Column(f"mean_last.{key}", f"{mean_title}{unit}", lambda group: group_value(group, measure), **style),
-        Column(f"final.{key}", f"final {title}{unit}", lambda group: _seed_mean(group, final_value, measure), **style),
-        Column(f"best.{key}", f"best {title}{unit}", lambda group: _seed_mean(group, best_value, measure), **style),
+        Column(
+            f"mean_last.{key}",
+            f"{mean_title}{unit}",
+            lambda group: group_value(group, measure),
+            of_run=lambda run: found.value if (found := mean_last(run, measure)) else None,
+            **style,
+        ),
+        *(
+            Column(
+                f"{name}.{key}",
+                f"{name} {title}{unit}",
+                partial(_seed_mean, statistic=statistic, measure=measure),
+                of_run=partial(statistic, measure=measure),
+                **style,
+            )
+            for name, statistic in (("final", final_value), ("best", best_value))
+        ),
     ]
 
 

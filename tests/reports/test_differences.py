@@ -1,0 +1,88 @@
+"""Differences are taken run by run between equal seeds, and their interval is Student's."""
+
+import pytest
+from pytest import approx
+
+from fedtrue.cli import main
+from fedtrue.reports.labels import group_runs
+from fedtrue.reports.table_formats import to_csv, to_markdown, to_records
+from fedtrue.reports.tables import build_table
+from fedtrue.runner.records import find_runs, read_run
+from tests.reports.made_runs import write_run
+
+ACCURACIES = {"none": (0.50, 0.60, 0.40), "joint": (0.52, 0.61, 0.43)}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two corrections with three seeds each; joint also with a worse rate, and with a seed that none does not have."""
+    for correction, values in ACCURACIES.items():
+        for seed, value in enumerate(values):
+            write(tmp_path, correction, seed, 0.1, value)
+    write(tmp_path, "joint", 7, 0.1, 0.9)
+    for seed in range(3):
+        write(tmp_path, "joint", seed, 0.2, 0.1)
+    return tmp_path
+
+
+def write(folder, correction, seed, rate, value, **options):
+    client = {"name": "adam", "learning_rate": rate}
+    write_run(
+        folder / f"{correction}{seed}-{rate}-{len(options)}",
+        [value],
+        correction=correction,
+        seed=seed,
+        client=client,
+        **options,
+    )
+
+
+def table(folder, over=("seed",), **how):
+    return build_table(group_runs(map(read_run, find_runs([folder])), over), **how)
+
+
+def test_the_interval_is_students_over_pairs_of_equal_seeds(runs):
+    """Differences 0.02, 0.01, 0.03: mean 0.02, s = 0.01, t(2) = 4.303, so ± 4.303 · 0.01 / √3 = 0.0248."""
+    shown = table(
+        runs, columns=["correction", "test.accuracy"], best_per=["correction"], sort="test.accuracy",
+        against={"correction": "none"},
+    )  # fmt: skip
+    rows = {row["correction"]: row["difference.mean_last.test.accuracy"] for row in to_records(shown)}
+    assert rows["none"] is None
+    assert rows["joint"] == {"value": approx(0.02), "interval": approx(0.0248, abs=1e-4), "pairs": 3}
+    assert "| +2.00 ± 2.48 |" in to_markdown(shown)
+    assert "difference.mean_last.test.accuracy.deviation" in to_csv(shown).splitlines()[0]
+
+
+def test_without_best_rows_all_other_settings_must_be_equal(runs):
+    shown = to_records(table(runs, columns=["correction", "final.test.accuracy"], against={"correction": "none"}))
+    assert [row["difference.final.test.accuracy"] is not None for row in shown] == [
+        True,
+        False,
+        False,
+    ]  # joint 0.1, 0.2
+
+
+def test_runs_are_paired_over_federations_too(tmp_path):
+    """Seed 0 on two splits: −0.1 and +0.1, a mean of 0."""
+    for split, (none, joint) in enumerate(((0.5, 0.4), (0.6, 0.7))):
+        for correction, value in (("none", none), ("joint", joint)):
+            write_run(
+                tmp_path / f"{correction}{split}", [value], correction=correction, task_options={"split_seed": split}
+            )
+    over = ("seed", "task_options.split_seed")
+    rows = to_records(table(tmp_path, over, columns=["correction", "test.accuracy"], against={"correction": "none"}))
+    found = next(row["difference.mean_last.test.accuracy"] for row in rows if row["correction"] == "joint")
+    assert found["value"] == approx(0.0) and found["pairs"] == 2
+
+
+@pytest.mark.parametrize(
+    "against, message",
+    [
+        ("correction", "--against takes settings of a baseline, e.g. correction=none, not 'correction'"),
+        ("correction=global", "no row of the table has correction=global"),
+    ],
+)
+def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys):
+    assert main(["table", str(runs), "--against", against]) == 2
+    assert message in capsys.readouterr().err
