@@ -85,8 +85,10 @@ def test_lanes_that_do_not_fit_are_refused_with_the_most_that_do():
 def test_a_lane_holds_weights_gradient_accumulator_and_trace():
     task = ft.tasks.from_arrays([{"x": np.ones(1)}], lambda key: {"w": jnp.zeros(1000)}, lambda p, e: p["w"].sum())
     joint = ft.fedopt(ft.client.adagrad(0.1), correction="joint")
-    # weights, gradient, v, N: 4 arrays of 4 kB, and the accumulator's count
-    assert lane_bytes(task, joint) == 4 * 4000 + 4
+    # weights, gradient, v, N: 4 arrays of 4 kB; a byte per weight that has had a gradient; the count of v, and of steps
+    assert lane_bytes(task, joint) == 4 * 4000 + 1000 + 4 + 4
+    exact = ft.fedopt(ft.client.adagrad(0.1), correction="joint", trace="exact")
+    assert lane_bytes(task, exact) == 4 * 4000 + 4
     assert lane_bytes(task, ft.fedopt(ft.client.sgd(0.1), correction="none")) == 2 * 4000
 
 
