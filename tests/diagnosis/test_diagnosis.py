@@ -263,6 +263,7 @@ def test_the_pseudo_gradient_equals_that_of_the_next_round(tmp_path, client_stat
     assert found.numbers.pseudo_gradient_norm == pytest.approx(next_round["pseudo_gradient_norm"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_network_on_text_is_diagnosed_and_the_command_prints_json(tmp_path, capsys):
     sizes = {"clients": 12, "words": 30, "tags": 6, "examples_per_client": 20}
     options = [part for name, value in sizes.items() for part in ("--set", f"task_options.{name}={value}")]

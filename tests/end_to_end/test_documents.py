@@ -71,6 +71,7 @@ def blocks_of(page):
     return re.findall(r'^```(python|sh)(?: title="(.+?)")?\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -39,6 +39,7 @@ task = ft.tasks.from_arrays(
 """
 
 
+@pytest.mark.slow
 def test_the_command_line_uses_every_core_and_respects_a_number_that_is_set(tmp_path):
     (tmp_path / "own.py").write_text(TASK_FILE)
 

@@ -55,6 +55,7 @@ def test_client_order_does_not_change_the_result():
     np.testing.assert_allclose(straight, shuffled, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_compilation_does_not_change_the_result():
     task, method = ft.tasks.quadratic(), ft.fedopt(ft.client.adagrad(1e-2))
     run = lambda: ft.train(task, method, rounds=1, local_steps=[1, 2]).params

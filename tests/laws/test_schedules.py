@@ -93,6 +93,7 @@ def test_cells_of_a_sweep_over_a_schedules_numbers_are_the_runs_alone(tmp_path):
         np.testing.assert_allclose(cell.params, expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_cells_with_and_without_options_share_a_program(tmp_path):
     (tmp_path / "s.toml").write_text(
         'task = "quadratic"\nrounds = 4\nlocal_steps = [2, 5]\n'

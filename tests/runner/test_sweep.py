@@ -206,6 +206,7 @@ def test_clients_that_keep_state_share_a_program_only_with_the_same_parts(tmp_pa
     np.testing.assert_allclose(weights(out / cells[0].name), weights(alone), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_float32_networks_agree_too(tmp_path):
     text = """
 task = "synthetic_tags"
