@@ -18,7 +18,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
 from fedtrue.algorithm.step_options import StepFactors, clip_factors
-from fedtrue.algorithm.trace import Trace
+from fedtrue.algorithm.trace import Step, Trace
 from fedtrue.spec import by_name
 
 CLIENT_STATES = {
@@ -142,7 +142,9 @@ def _step(
         jax.tree.map(lambda x, s: x - (rate * s).astype(x.dtype), state.params, move),
         optimizer_state,
         memory,
-        parts.trace.update(optimizer, gradient, p, optimizer_state, state.trace, pull, by) if parts.traced else (),
+        parts.trace.update(optimizer, Step(gradient, p, optimizer_state, pull, by), state.trace)
+        if parts.traced
+        else (),
         added,
         jax.tree.map(jnp.add, state.metric_sums, sums),
         (state.clock[0] + 1, state.clock[1]) if state.clock else (),

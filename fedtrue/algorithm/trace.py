@@ -11,7 +11,7 @@ That helps only if P does not depend on whether there is a gradient. Adam starts
 gradient yet has P = 1/ε, one such step makes N ≈ 1/ε, and what later steps moved is divided by that. `first_gradient`
 equals `exact` where every coordinate has a gradient in the first step.
 
-What a step is multiplied by (`StepFactors`) enters both traces: c scales the ones, s the step, a the sum before it.
+What a step is multiplied by (`StepFactors`) enters every trace: c scales the ones, s the step, a the sum before it.
 
 A proximal pull adds μ (x_k − x) to every gradient g_k. The displacement stays linear in the gradients, so its trace is
 still the move fed with ones, which are pulled as well:  N' = N + move(1 − μ η N, P).
@@ -19,7 +19,7 @@ still the move fed with ones, which are pulled as well:  N' = N + move(1 − μ 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +30,23 @@ from fedtrue.algorithm.step_options import NO_FACTORS, StepFactors, clip_factors
 from fedtrue.spec import FACTORIES, Part, accepts, named
 
 
+class Step(NamedTuple):
+    """A local step, as a trace sees it."""
+
+    gradient: Any
+    p: Any  # P
+    optimizer_state: Any  # with this gradient in it
+    pull: Any = None  # μ η of a proximal term
+    by: StepFactors = NO_FACTORS
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace(Part):
     """A running sum: `total(state)` is N up to the client's own rate multiplier."""
 
     init_memory: Callable[[ClientOptimizer, Any, bool], Any]  # (optimizer, params, pulled) → what is kept at first
     init: Callable[[ClientOptimizer, Any, Any, Any], Any]  # (optimizer, params, optimizer state, memory) → state
-    update: Callable[..., Any]  # (optimizer, g, P, optimizer state, state, μη, the step's factors) → state
+    update: Callable[[ClientOptimizer, Step, Any], Any]  # (optimizer, step, state) → state
     total: Callable[[Any], Any]
     keep: Callable[[Any], Any]  # state → memory: what a client that inherits its momentum must keep with it
 
@@ -68,20 +78,13 @@ def exact() -> Trace:
     def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
         return {"memory": memory, "total": _zero_map(optimizer, params, optimizer_state)}
 
-    def update(
-        optimizer: ClientOptimizer,
-        g: Any,
-        p: Any,
-        optimizer_state: Any,
-        state: Any,
-        pull: Any,
-        by: StepFactors = NO_FACTORS,
-    ) -> Any:
-        ones = linear.identity_like(p) if pull is None else linear.identity_minus(pull, state["total"])
+    def update(optimizer: ClientOptimizer, step: Step, state: Any) -> Any:
+        p, by = step.p, step.by
+        ones = linear.identity_like(p) if step.pull is None else linear.identity_minus(step.pull, state["total"])
         if by.clip is not None:
             ones = linear.apply(linear.as_maps(by.clip, p), ones)
-        step, memory = optimizer.move.step(ones, p, optimizer_state, state["memory"])
-        return {"memory": memory, "total": linear.accumulated(by.kept, state["total"], by.rate, step)}
+        moved, memory = optimizer.move.step(ones, p, step.optimizer_state, state["memory"])
+        return {"memory": memory, "total": linear.accumulated(by.kept, state["total"], by.rate, moved)}
 
     return Trace(init_memory, init, update, lambda state: state["total"], lambda state: state["memory"])
 
@@ -96,10 +99,10 @@ def first_gradient() -> Trace:
     summed = exact()
 
     def init_memory(optimizer: ClientOptimizer, params: Any, pulled: bool) -> Any:
-        if not optimizer.adaptive:
-            return summed.init_memory(optimizer, params, pulled)
-        in_general = summed.init_memory(optimizer, params, pulled)
-        return {"memory": in_general, "ones": summed.init_memory(optimizer, params, False)}
+        memory = summed.init_memory(optimizer, params, pulled)
+        return (
+            {"memory": memory, "ones": summed.init_memory(optimizer, params, False)} if optimizer.adaptive else memory
+        )
 
     def init(optimizer: ClientOptimizer, params: Any, optimizer_state: Any, memory: Any) -> Any:
         if not optimizer.adaptive:
@@ -110,26 +113,18 @@ def first_gradient() -> Trace:
         seen = jax.tree.map(lambda w: jnp.zeros(w.shape, bool), params)
         return {**state, "steps": {"memory": memory["ones"], "total": no_steps}, "seen": seen}
 
-    def update(
-        optimizer: ClientOptimizer,
-        g: Any,
-        p: Any,
-        optimizer_state: Any,
-        state: Any,
-        pull: Any,
-        by: StepFactors = NO_FACTORS,
-    ) -> Any:
-        new = summed.update(optimizer, g, p, optimizer_state, state, pull, by)
+    def update(optimizer: ClientOptimizer, step: Step, state: Any) -> Any:
+        new = summed.update(optimizer, step, state)
         if not optimizer.adaptive:
             return new
-        identity = linear.identity_like(p)
-        steps = summed.update(optimizer, g, identity, optimizer_state, state["steps"], None, by)
-        all_with_this_p = linear.apply(p, steps["total"])
+        unscaled = step._replace(p=linear.identity_like(step.p), pull=None)
+        steps = summed.update(optimizer, unscaled, state["steps"])
+        all_with_this_p = linear.apply(step.p, steps["total"])
         return {
             "memory": new["memory"],
             "total": jax.tree.map(jnp.where, state["seen"], new["total"], all_with_this_p),
             "steps": steps,
-            "seen": jax.tree.map(lambda seen, g: seen | (g != 0), state["seen"], g),
+            "seen": jax.tree.map(lambda seen, g: seen | (g != 0), state["seen"], step.gradient),
         }
 
     def keep(state: Any) -> Any:
@@ -146,16 +141,8 @@ def paper() -> Trace:
         zero = _zero_map(optimizer, params, optimizer_state)
         return {"average": zero, "total": zero}
 
-    def update(
-        optimizer: ClientOptimizer,
-        g: Any,
-        p: Any,
-        optimizer_state: Any,
-        state: Any,
-        pull: Any,
-        by: StepFactors = NO_FACTORS,
-    ) -> Any:
-        beta1, p = optimizer.beta1, _clipped(p, by.clip)
+    def update(optimizer: ClientOptimizer, step: Step, state: Any) -> Any:
+        beta1, by, p = optimizer.beta1, step.by, _clipped(step.p, step.by.clip)
         average = jax.tree.map(lambda m, p: beta1 * m + (1 - beta1) * p, state["average"], p)
         return {"average": average, "total": linear.accumulated(by.kept, state["total"], by.rate, average)}
 

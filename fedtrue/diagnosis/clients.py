@@ -155,9 +155,7 @@ def both_traces(reference: Trace, used: Trace) -> Trace:
         init=lambda optimizer, params, state, memory: per_trace(
             lambda i, t: t.init(optimizer, params, state, memory[i])
         ),
-        update=lambda optimizer, g, p, state, n, pull, by: per_trace(
-            lambda i, t: t.update(optimizer, g, p, state, n[i], pull, by)
-        ),
+        update=lambda optimizer, step, n: per_trace(lambda i, t: t.update(optimizer, step, n[i])),
         total=lambda n: per_trace(lambda i, t: t.total(n[i])),
         keep=lambda n: per_trace(lambda i, t: t.keep(n[i])),
     )

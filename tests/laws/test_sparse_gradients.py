@@ -7,7 +7,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.trace import TRACES
+from fedtrue.algorithm.trace import TRACES, Step
 
 COORDINATES = 20_000  # independent copies of one weight: E[Δ/N] to 0.5 %
 OPTIMIZERS = {
@@ -26,7 +26,7 @@ def reported(optimizer, trace, gradients):
         memory, optimizer_state, n, moved = state
         p, optimizer_state = optimizer.precondition(g, optimizer_state)
         own, memory = optimizer.move.step(g, p, optimizer_state, memory)
-        return (memory, optimizer_state, trace.update(optimizer, g, p, optimizer_state, n, None), moved + own), None
+        return (memory, optimizer_state, trace.update(optimizer, Step(g, p, optimizer_state), n), moved + own), None
 
     x = gradients[0]
     optimizer_state = optimizer.init(x, 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedtrue.algorithm import client_optimizer as client
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.trace import TRACES
+from fedtrue.algorithm.trace import TRACES, Step
 from fedtrue.precision import float64
 
 OPTIMIZERS = {
@@ -55,7 +55,7 @@ def trace_of(kind, optimizer, gradients, pairs):
         optimizer, gradients[0], optimizer.init(gradients[0], 0), trace.init_memory(optimizer, gradients[0], False)
     )
     for g, (p, optimizer_state) in zip(gradients, pairs):
-        state = trace.update(optimizer, g, p, optimizer_state, state, None)
+        state = trace.update(optimizer, Step(g, p, optimizer_state), state)
     return trace.total(state)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.trace import TRACES
+from fedtrue.algorithm.trace import TRACES, Step
 from fedtrue.precision import float64
 
 HESSIANS, MINIMA = [[1.0, 30.0], [20.0, 1.0], [5.0, 2.0]], [[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0]]
@@ -54,7 +54,7 @@ def test_weights_of_the_gradients_sum_to_the_identity_under_the_pull(name, kind)
         memory = trace.init_memory(optimizer, gradients[0], True)
         n = trace.init(optimizer, gradients[0], optimizer.init(gradients[0], 0), memory)
         for g, (p, state) in zip(gradients, pairs):
-            n = trace.update(optimizer, g, p, state, n, mu * eta)
+            n = trace.update(optimizer, Step(g, p, state, mu * eta), n)
         for e in jnp.eye(3):
             moved, memory = jnp.zeros(3), optimizer.move.init(e)
             for p, state in pairs:
