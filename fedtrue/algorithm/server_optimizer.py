@@ -1,7 +1,7 @@
 """Server optimizers: ordinary optax transformations of the pseudo-gradient, with the constants of Reddi et al.
 
-ε_s stands outside the root, the accumulator starts at 0, nothing is bias-corrected. Any other optax transformation
-may take their place.
+ε_s stands outside the root, the accumulator starts at 0, nothing is bias-corrected unless asked for. Any other optax
+transformation may take their place.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,15 @@ def from_optax(transformation: optax.GradientTransformation) -> ServerOptimizer:
 
 
 def _adaptive(
-    name: str, learning_rate: Any, accumulate: Callable[[Any, Any], Any], beta1: Any, epsilon: Any, v0: Any
+    name: str,
+    learning_rate: Any,
+    accumulate: Callable[[Any, Any], Any],
+    beta1: Any,
+    epsilon: Any,
+    v0: Any,
+    bias_correction: Callable[[Any], Any] = lambda count: 1.0,
 ) -> ServerOptimizer:
-    """m' = β₁ m + (1−β₁) Δ,  v' = accumulate(v, Δ),  x' = x − α m' / (√v' + ε_s)."""
+    """m' = β₁ m + (1−β₁) Δ,  v' = accumulate(v, Δ),  x' = x − α b_t m' / (√v' + ε_s),  b_t = bias_correction(t)."""
     rate = round_schedule(f"server {name}: learning_rate", learning_rate)
     check_float(f"server {name}: beta1", beta1, high=1.0)
     check_float(f"server {name}: epsilon", epsilon)
@@ -50,7 +56,7 @@ def _adaptive(
     def update(pseudo_gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         m = jax.tree.map(lambda m, d: beta1 * m + (1 - beta1) * d, state["momentum"], pseudo_gradient)
         v = jax.tree.map(accumulate, state["v"], pseudo_gradient)
-        alpha = rate(state["count"])
+        alpha = rate(state["count"]) * bias_correction(state["count"] + 1)
         updates = jax.tree.map(lambda m, v: (-alpha * m / (jnp.sqrt(v) + epsilon)).astype(m.dtype), m, v)
         return updates, {"momentum": m, "v": v, "count": state["count"] + 1}
 
@@ -119,8 +125,9 @@ def adam(
     beta2: float = 0.99,
     epsilon: float = EPSILON,
     initial_accumulator: float = 0.0,
+    bias_correction: bool = False,
 ) -> ServerOptimizer:
-    """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s).
+    """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s), in round t with bias correction α √(1−β₂ᵗ) / (1−β₁ᵗ) for α.
 
     Args:
         learning_rate: α, a number, a schedule or a function of the round.
@@ -128,6 +135,7 @@ def adam(
         beta2: β₂ of the squared gradients.
         epsilon: ε_s, added to the root: the degree of adaptivity.
         initial_accumulator: where v starts in round 0.
+        bias_correction: as in Keras, where ε_s is not corrected; with β₂ = 0.999 it is the paper's authors' server Adam.
 
     Returns:
         A server optimizer for `ft.fedopt`.
@@ -138,7 +146,10 @@ def adam(
     """
     check_float("server adam: beta2", beta2, high=1.0)
     decay = lambda v, d: beta2 * v + (1 - beta2) * d**2
-    return _adaptive("adam", learning_rate, decay, beta1, epsilon, initial_accumulator)
+    if not bias_correction:
+        return _adaptive("adam", learning_rate, decay, beta1, epsilon, initial_accumulator)
+    corrected = lambda t: jnp.sqrt(1 - jnp.power(beta2, t)) / (1 - jnp.power(beta1, t))
+    return _adaptive("adam", learning_rate, decay, beta1, epsilon, initial_accumulator, corrected)
 
 
 @named("server")

@@ -39,6 +39,14 @@ def test_adam():
     ]
 
 
+def test_adam_with_bias_correction_as_in_keras():
+    corrected = server.adam(1.0, beta1=0.5, beta2=0.75, epsilon=1.0, bias_correction=True)
+    assert positions(corrected, [2, 2]) == [
+        approx(-1 / 2, rel=1e-12),  # √(1−3/4)/(1−1/2) = 1, m = 1, v = 1: 1·1/(1+1)
+        approx(-1 / 2 - (7**0.5 / 3) * 1.5 / (1.75**0.5 + 1), rel=1e-12),  # √(1−9/16)/(1−1/4) = (√7/4)/(3/4)
+    ]
+
+
 def test_yogi():
     assert positions(server.yogi(1.0, beta1=0.0, beta2=0.75, epsilon=1.0), [2, 1]) == [
         approx(-2 / (1 + 1)),  # v = 0 + (1/4)·4
