@@ -227,6 +227,11 @@ def _add_theory_commands(commands: Any) -> None:
     )
     contraction.add_argument("--steps", type=int, metavar="INT", help="number of local steps k (default: 100)")
     contraction.add_argument(
+        "--start-deviations",
+        metavar="LIST",
+        help="draw both starts from N(0, d²), for each d of the list (default: the model's initial weights)",
+    )
+    contraction.add_argument(
         "--from",
         dest="document",
         type=Path,

@@ -15,7 +15,7 @@ import fedtrue
 PACKAGE = Path(fedtrue.__file__).parent
 DESIGN = PACKAGE.parent / "docs" / "design.md"
 LAYERS = (  # one row per layer, first the one that everybody may import
-    ("version", "types", "names", "files", "spec", "precision"),
+    ("version", "types", "names", "files", "spec", "precision", "intervals"),
     ("data",),
     ("models",),
     ("lowering",),

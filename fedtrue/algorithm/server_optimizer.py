@@ -135,7 +135,7 @@ def adam(
         beta2: β₂ of the squared gradients.
         epsilon: ε_s, added to the root: the degree of adaptivity.
         initial_accumulator: where v starts in round 0.
-        bias_correction: as in Keras, where ε_s is not corrected; with β₂ = 0.999 it is the paper's authors' server Adam.
+        bias_correction: as Keras does it, not of ε_s; with β₂ = 0.999 it is the server Adam of the paper's authors.
 
     Returns:
         A server optimizer for `ft.fedopt`.

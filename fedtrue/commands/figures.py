@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedtrue.algorithm.checks import check_int
+from fedtrue.algorithm.checks import check_float, check_int
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.reports.draw_figure_1 import draw_curves, draw_landscape
 from fedtrue.reports.draw_figure_4 import draw_contraction, read_contraction
@@ -40,13 +40,23 @@ def contraction(options: Namespace) -> Answer:
 def _measure(options: Namespace) -> dict[str, Any]:
     steps = figure_4.STEPS if options.steps is None else check_int("--steps", options.steps, low=1)
     task = figure_4.mnist_single_client() if options.single_client else figure_4.mnist_writers()
-    return {**figure_4.measure(task, steps), "origin": origin()}
+    asked = options.start_deviations
+    deviations = (None,) if asked is None else [_deviation(text) for text in asked.split(",")]
+    return {**figure_4.measure(task, steps, deviations=deviations), "origin": origin()}
+
+
+def _deviation(text: str) -> float:
+    try:
+        return check_float("--start-deviations", float(text), open_low=True)
+    except ValueError:
+        raise ValueError(f"--start-deviations: {text!r} is not a number above 0: e.g. 0.05,0.3,1") from None
 
 
 def _read(options: Namespace) -> dict[str, Any]:
-    if options.single_client or options.steps is not None:
+    if options.single_client or options.steps is not None or options.start_deviations is not None:
         raise ValueError(
-            "--from shows what was measured before: leave out --single-client and --steps, or measure without --from"
+            "--from shows what was measured before: leave out --single-client, --steps and --start-deviations, "
+            "or measure without --from"
         )
     return read_contraction(options.document)
 

@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from scipy.special import stdtrit
-
+from fedtrue.intervals import student_half_width
 from fedtrue.reports.labels import Group, identity, run_status
 from fedtrue.runner.records import Run
-
-CONFIDENCE = 0.95
 
 
 class Difference(NamedTuple):
@@ -24,10 +21,7 @@ class Difference(NamedTuple):
 def paired_difference(
     group: Group, baseline: Group | None, statistic: Callable[[Run], float | None]
 ) -> Difference | None:
-    """Over the runs of the group whose partner in the baseline has the same seed; None without such a pair.
-
-    The interval is Student's: t(n − 1) s / √n.
-    """
+    """Over the runs of the group whose partner in the baseline has the same seed; None without such a pair."""
     if baseline is None or baseline is group:
         return None
     partners = {baseline.pair(run): run for run in baseline.runs}
@@ -35,19 +29,18 @@ def paired_difference(
     values = [
         (statistic(run), statistic(other)) for run, other in both if "diverged" not in map(run_status, (run, other))
     ]
-    differences = [ours - theirs for ours, theirs in values if ours is not None and theirs is not None]
-    if not differences:
-        return None
-    count = len(differences)
-    if count == 1:
-        return Difference(differences[0], None, 1)
-    half = stdtrit(count - 1, (1 + CONFIDENCE) / 2) * stdev(differences) / math.sqrt(count)
-    return Difference(fmean(differences), float(half), count)
+    return mean_difference([None if ours is None or theirs is None else ours - theirs for ours, theirs in values])
+
+
+def mean_difference(differences: Sequence[float | None]) -> Difference | None:
+    """The mean of those that exist, with Student's interval; None if there is none."""
+    found = [difference for difference in differences if difference is not None]
+    return Difference(fmean(found), student_half_width(found), len(found)) if found else None
 
 
 def baselines(groups: Sequence[Group], at: Mapping[str, Any], same: Sequence[str]) -> Callable[[Group], Group | None]:
     """group → the group with the settings `at` and, in the keys `same`, its own."""
-    candidates = [group for group in groups if all(_matches(group.settings.get(key), at[key]) for key in at)]
+    candidates = [group for group in groups if all(matches(group.settings.get(key), at[key]) for key in at)]
     if not candidates:
         wanted = ", ".join(f"{key}={value}" for key, value in at.items())
         raise ValueError(f"no row of the table has {wanted}: see --columns {','.join(at)}")
@@ -59,7 +52,7 @@ def baselines(groups: Sequence[Group], at: Mapping[str, Any], same: Sequence[str
     return baseline_of
 
 
-def _matches(value: Any, text: str) -> bool:
+def matches(value: Any, text: str) -> bool:
     """Whether a setting has the value that a flag gives as text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:

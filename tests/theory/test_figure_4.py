@@ -15,20 +15,31 @@ STEPS, RATES = 4, (0.5, 0.2)
 CURVATURES, SIZES = (2.5, 3.5), (1, 3)
 
 
+DEVIATIONS = (0.1, 10.0)
+
+
 @pytest.fixture(scope="module")
-def document():
+def task():
     """Two quadratic bowls: from any two starts SGD contracts by exactly (1 − ηc)² per step."""
     clients = [{"curvature": np.full(size, c)} for c, size in zip(CURVATURES, SIZES)]
-    task = ft.tasks.from_arrays(
+    return ft.tasks.from_arrays(
         clients,
         init=lambda key: jax.random.normal(key, (3,)),
         loss=lambda params, example: 0.5 * example["curvature"] * (params**2).sum(),
         batch_size=4,
     )
+
+
+def measured(task, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figure_4, "OPTIMIZERS", {"SGD": ft.client.sgd, "Adam": ft.client.adam})
         patch.setattr(figure_4, "RATES", RATES)
-        return figure_4.measure(task, STEPS, orders=2, starts=2)
+        return figure_4.measure(task, STEPS, orders=2, starts=2, **options)
+
+
+@pytest.fixture(scope="module")
+def document(task):
+    return measured(task)
 
 
 def curve(document, optimizer, rate):
@@ -52,6 +63,25 @@ def test_the_best_rate_is_the_lowest_at_the_last_step_and_need_not_be_the_larges
         assert chosen["h"][-1] == min(c["h"][-1] for c in document["curves"] if c["optimizer"] == name)
 
 
+def test_starts_far_apart_change_adams_contraction_and_not_sgds_on_quadratics(task):
+    rows = {row["method"]: row["numbers"] for row in figure_4.rows(measured(task, deviations=DEVIATIONS))}
+    assert list(rows) == ["SGD, starts 0.1", "SGD, starts 10", "Adam, starts 0.1", "Adam, starts 10"]
+    near, far = (rows[f"SGD, starts {d:g}"][f"h({STEPS})"] for d in DEVIATIONS)
+    assert near == pytest.approx(far, rel=1e-5)  # (1 − ηc)²ᵏ from any start
+    # Adam moves each weight by about η per step: 4 steps of 0.5 cannot bring starts together that are 10 apart
+    assert rows["Adam, starts 10"][f"h({STEPS})"] > 0.5
+    assert rows["SGD, starts 10"]["difference from SGD"] == 0
+
+
+def test_the_difference_from_sgd_is_over_the_same_starts(document):
+    best = figure_4.best_curves(document)
+    differences = np.subtract(best["Adam"]["last"], best["SGD"]["last"])
+    adam = {row["method"]: row["numbers"] for row in figure_4.rows(document)}["Adam"]
+    assert adam["difference from SGD"] == pytest.approx(differences.mean())
+    # two starts: t(1) = 12.706, s = |a − b| / √2, so t s / √2 = 12.706 |a − b| / 2
+    assert adam["± 95 %"] == pytest.approx(12.706 * abs(differences[0] - differences[1]) / 2, rel=1e-4)
+
+
 def test_a_document_is_drawn_and_printed_from_its_file_without_measuring(document, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figure_4, "measure", lambda *arguments: pytest.fail("measured"))
     file = tmp_path / "h.json"
@@ -65,7 +95,7 @@ def test_a_document_is_drawn_and_printed_from_its_file_without_measuring(documen
     (tmp_path / "h.json.gz").write_bytes(gzip.compress(file.read_bytes()))
     assert main(["theory", "contraction", "--from", str(tmp_path / "h.json.gz"), "--markdown"]) == 0
     assert capsys.readouterr().out == said
-    for asked in (["--steps", "100"], ["--single-client"]):
+    for asked in (["--steps", "100"], ["--single-client"], ["--start-deviations", "1"]):
         assert main(["theory", "contraction", "--from", str(file), *asked]) == 2
         assert "--from shows what was measured before" in capsys.readouterr().err
 
@@ -102,6 +132,8 @@ def test_all_of_mnist_as_a_single_client_takes_the_steps_asked_for(real_data, mo
     assert answer["clients"] == 1 and len(answer["curves"][0]["h"]) == 2
     assert main([*words, "0"]) == 2
     assert "--steps" in capsys.readouterr().err
+    assert main([*words, "2", "--start-deviations", "1,-1"]) == 2
+    assert "--start-deviations: '-1' is not a number above 0" in capsys.readouterr().err
 
 
 @pytest.mark.data
