@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtrue.reports.differences import Difference, matches, mean_difference, paired_difference
-from fedtrue.reports.labels import Group, group_runs, run_status
-from fedtrue.reports.measures import Measure, choose_measure, final_value, mean_last
+from fedtrue.reports.labels import Group, group_runs, run_status, runs_of
+from fedtrue.reports.measures import Measure, choose_measure, final_value, mean_last, rank_groups
 from fedtrue.reports.number_text import difference_text
 from fedtrue.runner.packing import COMMITTED, tree_of
 from fedtrue.runner.records import Run, find_runs, read_run
@@ -34,7 +34,8 @@ class Outcome(NamedTuple):
     """What the records say of one comparison."""
 
     verdict: str
-    text: str  # '+0.35 ± 1.91 (3 pairs)', and why it is undecided if the interval is not the reason
+    text: str  # 'server SGD: +0.35 ± 1.91 (3)'
+    reason: str  # why it is undecided, if the interval is not the reason
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,14 @@ class Comparison:
     metric: str = "test.accuracy"
     statistic: str = "mean_last"  # or "final"
     over: Sequence[str] = ("seed",)
+    chosen_by: str | None = None  # of several groups with the settings, the one with the best mean of this metric
     label: str = ""
 
     def outcome(self) -> Outcome:
         """Its interval, and which side of the claim it is on."""
         groups = _groups(tuple(self.records), tuple(self.over))
-        ours, theirs = _only(groups, self.of), _only(groups, self.than) if self.than is not None else None
+        ours = _chosen(groups, self.of, self.chosen_by)
+        theirs = None if self.than is None else _chosen(groups, self.than, self.chosen_by)
         measure = choose_measure(ours.runs, self.metric)
         statistic = _statistic(self.statistic, measure)
         runs = [*ours.runs, *(theirs.runs if theirs else ())]
@@ -65,8 +68,8 @@ class Comparison:
         text = self._text(difference, measure)
         reason = _why_undecided(runs)
         if reason or difference is None or difference.interval is None:
-            return Outcome(UNDECIDED, f"{text}; {reason}" if reason else text)
-        return Outcome(self._verdict(difference, measure), text)
+            return Outcome(UNDECIDED, text, reason)
+        return Outcome(self._verdict(difference, measure), text, "")
 
     def _verdict(self, difference: Difference, measure: Measure) -> str:
         low, high = difference.value - difference.interval, difference.value + difference.interval
@@ -93,19 +96,22 @@ def _runs(name: str) -> list[Run]:
     return [read_run(path) for path in find_runs([FOLDER / "records" / f"{name}.runs.xz"])]
 
 
-def _only(groups: Sequence[Group], wanted: str | Mapping[str, Any]) -> Group:
-    """The one group with this label or these settings."""
+def _chosen(groups: Sequence[Group], wanted: str | Mapping[str, Any], by: str | None) -> Group:
+    """The one group with this label or these settings; of several, the best by the metric `by`."""
     if isinstance(wanted, str):
         found = [group for group in groups if group.name == wanted]
     else:
-        found = [
-            group
-            for group in groups
-            if all(matches(group.settings.get(key), str(value)) for key, value in wanted.items())
-        ]
+        found = [group for group in groups if _has(group, wanted)]
+    if found and by is not None:
+        measure = choose_measure(runs_of(found), by)
+        found = [found[rank_groups(found, measure)[0]]]
     if len(found) != 1:
         raise ValueError(f"claims.toml: {len(found)} groups of runs are {wanted!r}, not one")
     return found[0]
+
+
+def _has(group: Group, settings: Mapping[str, Any]) -> bool:
+    return all(matches(group.settings.get(key), str(value)) for key, value in settings.items())
 
 
 def _statistic(name: str, measure: Measure) -> Any:
@@ -126,16 +132,19 @@ def _why_undecided(runs: Sequence[Run]) -> str:
 
 
 class Claim(NamedTuple):
+    """A sentence, the page behind it, and what decides it."""
+
     text: str
-    page: str  # link to the page behind it
-    comparisons: list[Comparison]
+    page: str
+    comparisons: Sequence[Comparison]
     measured: str = ""  # for figures without comparisons: the measurement and its verdict, in words
     verdict: str = ""
 
     def row(self) -> str:
         """Its row of the table."""
         outcomes = [comparison.outcome() for comparison in self.comparisons]
-        measured = "<br>".join([outcome.text for outcome in outcomes] + ([self.measured] if self.measured else []))
+        reasons = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.reason)
+        measured = "<br>".join(filter(None, [*(outcome.text for outcome in outcomes), *reasons, self.measured]))
         verdict = self.verdict or verdict_of([outcome.verdict for outcome in outcomes])
         return f"| {self.text} | {measured} | [{verdict}]({self.page}) |"
 
