@@ -69,9 +69,10 @@ class Comparison:
         reason = _why_undecided(runs)
         if reason or difference is None or difference.interval is None:
             return Outcome(UNDECIDED, text, reason)
-        return Outcome(self._verdict(difference, measure), text, "")
+        return Outcome(self.verdict(difference, measure), text, "")
 
-    def _verdict(self, difference: Difference, measure: Measure) -> str:
+    def verdict(self, difference: Difference, measure: Measure) -> str:
+        """Of a difference that has an interval."""
         low, high = difference.value - difference.interval, difference.value + difference.interval
         if self.than is None:
             margin = self.within / (100 if measure.percent else 1)

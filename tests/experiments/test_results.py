@@ -1,6 +1,6 @@
-"""The page of results says what the kept records say."""
+"""The pages of results say what the kept records say."""
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -17,26 +17,26 @@ from fedtrue.runner.sweep.cells import read_sweep
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "experiments" / "records"
 SWEEPS = sorted((ROOT / "experiments").glob("*/*.toml"))
-spec = importlib.util.spec_from_file_location("results", ROOT / "experiments" / "results.py")
-assert spec and spec.loader
-results = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(results)
+sys.path.insert(0, str(ROOT / "experiments"))
+claims, results = importlib.import_module("claims"), importlib.import_module("results")
 
 
 def tables_of_records():
-    """(command, what the page prints of it) of every table that only reads records: nothing is trained for it."""
-    blocks = results.TABLE.finditer(results.PAGE.read_text())
-    return {block["command"]: block["output"] for block in blocks if block["command"].startswith("table ")}
+    """(command, its block on a page) of every table that only reads records: nothing is trained for it."""
+    blocks = [block for page in results.PAGES for block in results.TABLE.finditer(page.read_text())]
+    reading = [block for block in blocks if block["kind"] == "claims" or block["command"].startswith("table ")]
+    return {f"{block['kind']} {block['command']}": block for block in reading}
 
 
 @pytest.mark.parametrize("command", TABLES_OF_RECORDS := tables_of_records(), ids=lambda command: command.split()[1])
-def test_a_table_of_the_page_is_what_its_command_prints_byte_for_byte(command, monkeypatch):
+def test_a_table_of_a_page_is_what_its_command_prints_byte_for_byte(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert results.output_of(command) == TABLES_OF_RECORDS[command]
+    block = TABLES_OF_RECORDS[command]
+    assert results.table_of(block) == block["output"]
 
 
 @pytest.mark.slow  # the tables of theory train
-def test_the_page_is_rebuilt_from_the_records_byte_for_byte():
+def test_the_pages_are_rebuilt_from_the_records_byte_for_byte():
     subprocess.run([sys.executable, ROOT / "experiments" / "results.py", "--check"], check=True)
 
 
