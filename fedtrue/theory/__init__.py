@@ -6,15 +6,14 @@ Everything is computed by the same functions that train, in float64.
 from fedtrue.theory.bounds import (
     Recursion,
     gd_bound,
-    measured_constants,
     sgd_bound,
     sgd_contraction,
+    sgd_corollary,
+    sgd_noise_factor,
     sgd_schedule,
     sgd_variance,
     theorem_1,
     theorem_1_schedule,
-    theorem_3,
-    theorem_3_rates,
 )
 from fedtrue.theory.cohort import cohort_bias
 from fedtrue.theory.contraction import contraction
@@ -25,6 +24,7 @@ from fedtrue.theory.fixed_point import (
     one_round_server_rate,
 )
 from fedtrue.theory.inconsistency import inconsistency, minimiser, shrinkage
+from fedtrue.theory.local_correction import measured_constants, theorem_3, theorem_3_rates
 from fedtrue.theory.operator import expected, local_operators, pseudo_gradient, round_operator
 
 __all__ = [
@@ -45,6 +45,8 @@ __all__ = [
     "round_operator",
     "sgd_bound",
     "sgd_contraction",
+    "sgd_corollary",
+    "sgd_noise_factor",
     "sgd_schedule",
     "sgd_variance",
     "shrinkage",

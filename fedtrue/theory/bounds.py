@@ -1,23 +1,17 @@
-"""The bounds of Theorems 1 and 3, with the constants of the proofs.
+"""Theorem 1's bounds, with the constants of the proof.
 
-Theorem 1's recursion (thm1_pre_final):  r' ≤ (1 − α a) r + α² c  for  r = E‖x − x̃‖²,  a = 1 − Σ w_i h_i,
+The recursion (thm1_pre_final):  r' ≤ (1 − α a) r + α² c  for  r = E‖x − x̃‖²,  a = 1 − Σ w_i h_i,
 c = σ² Σ w_i² q_i  and server learning rates α ≤ 1. The other bounds solve this recursion for a schedule of α.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import ClientState
-from fedtrue.precision import float64
-from fedtrue.tasks.task import Task
-from fedtrue.theory.operator import all_clients, local_path
-from fedtrue.types import Array, Params, PyTree
+MAX_NOISE_FACTOR = 2 / -math.expm1(-2)  # 2.313…: the supremum of `sgd_noise_factor` over ημτ ≤ 1; the paper rounds to 3
 
 
 class Recursion(NamedTuple):
@@ -70,6 +64,9 @@ class Recursion(NamedTuple):
 
 def sgd_contraction(learning_rate: float, strong_convexity: float, steps: ArrayLike) -> np.ndarray:
     """Contraction factor of k local SGD steps: h(k) = (1 − ημ)^{2k}, for η (μ + L) < 2.
+
+    It holds if the noise of a gradient does not depend on the weights, or if the objective is quadratic; for k > 1 and
+    other noise it can be false.
 
     Args:
         learning_rate: η, of the clients.
@@ -202,127 +199,70 @@ def sgd_bound(recursion: Recursion, first: float, rounds: ArrayLike) -> np.ndarr
     return max(4 * c / a**2, beta * first) / (np.asarray(rounds) + beta)
 
 
-class Rates(NamedTuple):
-    """Theorem 3's learning rates. Our trace does not contain η, so the paper's server rate ητ is τ here."""
+def sgd_noise_factor(learning_rate: float, strong_convexity: float, steps: ArrayLike) -> np.ndarray:
+    """z(ημ) = 2ημτ / (1 − (1 − ημ)^{2τ}): what τ local SGD steps per round do to the noise of `sgd_bound`.
 
-    client: float
-    server: float
-
-
-def theorem_3_rates(
-    gap: float, smoothness: float, spread: float, largest_step: float, local_steps: int, rounds: int
-) -> Rates:
-    """Theorem 3's client learning rate η = min(1/(τL), (D / (L² Λ G²))^{1/3} / (τ T^{1/3})), and its server's.
+    The noise term 4c/a² with equal weights is z² σ² / (μ² M τ): at z = 1 that of M τ T independent gradients. z
+    increases with ημ and with τ, from 1 at ημ = 0, and is at most 2ημτ / (1 − e^{−2ημτ}) because 1 − x ≤ e^{−x}. So
+    ημτ ≤ 1 gives z < 2.314.
 
     Args:
-        gap: D = F(x₀) − inf F.
-        smoothness: L, of every client's objective.
-        spread: Λ, see `measured_constants`.
-        largest_step: G, see `measured_constants`.
-        local_steps: τ, the same for all clients.
-        rounds: T.
-
-    Returns:
-        `client` and `server` learning rate.
-
-    >>> theorem_3_rates(gap=1.0, smoothness=2.0, spread=1.0, largest_step=1.0, local_steps=5, rounds=1)
-    Rates(client=0.1, server=5.0)
-    """
-    tuned = (gap / (smoothness**2 * spread * largest_step**2 * rounds)) ** (1 / 3)
-    return Rates(min(1 / smoothness, tuned) / local_steps, float(local_steps))
-
-
-def theorem_3(
-    gap: float,
-    smoothness: float,
-    spread: float,
-    largest_step: float,
-    learning_rate: float,
-    local_steps: int,
-    rounds: int,
-) -> float:
-    """Theorem 3: the mean over t < T of ‖∇F(x_t)‖² is at most 2D/(ητT) + L² Λ G² η² τ², for any η ≤ 1/(τL).
-
-    The bound holds for the minimum over t too. With `theorem_3_rates` it is at most 2DL/T + 3 (D² L² Λ G² / T²)^{1/3};
-    the paper's last line drops the factors 2 and 3.
-
-    Args:
-        gap: D = F(x₀) − inf F.
-        smoothness: L, of every client's objective.
-        spread: Λ, see `measured_constants`.
-        largest_step: G, see `measured_constants`.
         learning_rate: η, of the clients.
-        local_steps: τ, the same for all clients.
-        rounds: T.
+        strong_convexity: μ, the smallest curvature of any client.
+        steps: τ; one number or an array.
 
     Returns:
-        The bound.
+        z, in the shape of `steps`.
 
-    >>> theorem_3(gap=1.0, smoothness=2.0, spread=1.0, largest_step=1.0, learning_rate=0.1, local_steps=5, rounds=4)
-    2.0
+    >>> sgd_noise_factor(0.5, 1.0, [1, 2]).tolist()  # 1 / (1 − 1/4), 2 / (1 − 1/16)
+    [1.3333333333333333, 2.1333333333333333]
     """
-    rate_times_steps = learning_rate * local_steps
-    if rate_times_steps * smoothness > 1 + 1e-12:
-        raise ValueError(
-            f"Theorem 3 needs η τ L ≤ 1, not {rate_times_steps * smoothness:.3g}: use a smaller learning rate"
-        )
-    return 2 * gap / (rate_times_steps * rounds) + smoothness**2 * spread * largest_step**2 * rate_times_steps**2
+    x, tau = learning_rate * strong_convexity, np.asarray(steps)
+    if not 0 < x < 1:
+        raise ValueError(f"SGD contracts if η (μ + L) < 2, so that 0 < ημ < 1, not {x:.3g}: use another learning rate")
+    return 2 * x * tau / -np.expm1(2 * tau * math.log1p(-x))
 
 
-class Constants(NamedTuple):
-    """The constants in Theorem 3's assumptions, measured."""
+def sgd_corollary(
+    learning_rate: float,
+    strong_convexity: float,
+    local_steps: int,
+    clients: int,
+    noise_variance: float,
+    first: float,
+    rounds: ArrayLike,
+) -> np.ndarray:
+    """Theorem 1's corollary: for ημτ ≤ 1, E‖x_T − x̃‖² ≤ (B / (T + B))² r₀ + Z² σ² / (μ² M τ (T + 1)), B = Z / (ημτ).
 
-    spread: float  # Λ = max τ ‖P_k / N‖: 1 when all steps have the same weight
-    largest_step: float  # G = max ‖P_k g_k‖
+    Z = 2 / (1 − e⁻²) bounds `sgd_noise_factor`: M clients with τ local steps average M τ gradients per round.
+    Weights are equal, h is `sgd_contraction`, and server rates are those of `sgd_schedule`, α_t = 2 / (a (t + β)) with
+    β = 2/a = z / (ημτ). The recursion times (t + β − 1)(t + β),
 
+        (t + β − 1)(t + β) r_{t+1} ≤ (t + β − 2)(t + β − 1) r_t + 4c/a²,
 
-def measured_constants(task: Task, optimizer: ClientOptimizer, points: Params, local_steps: int) -> Constants:
-    """Λ and G, as maxima over the local steps of all clients from all `points`.
+    is summed over t; then 2 ≤ β ≤ B and 4c/a² = z² σ² / (μ² M τ) give the bound.
+
+    The paper has 9σ² / (μ² M τ (T + β)) alone, which needs r₀ ≤ 2c/a (see `sgd_bound`).
 
     Args:
-        task: whose clients train.
-        optimizer: a client optimizer without momentum.
-        points: server weights, stacked along a first axis, e.g. those of a run.
+        learning_rate: η, of the clients.
+        strong_convexity: μ, the smallest curvature of any client.
         local_steps: τ, the same for all clients.
+        clients: M.
+        noise_variance: σ², the variance of a stochastic gradient, summed over coordinates.
+        first: r₀ = ‖x₀ − x̃‖².
+        rounds: T; one number or an array.
 
     Returns:
-        `spread` Λ and `largest_step` G.
+        The bound, in the shape of `rounds`.
 
-    >>> import numpy as np, fedtrue as ft
-    >>> task = ft.tasks.quadratic(hessians=[[1.0], [1.0]], minima=[[0.0], [4.0]])
-    >>> measured_constants(task, ft.client.sgd(0.1), np.array([[0.0], [1.0]]), local_steps=3).spread
-    1.0
+    >>> one, four = (sgd_corollary(0.1, 1.0, tau, 8, noise_variance=1.0, first=0.0, rounds=9) for tau in (1, 4))
+    >>> round(float(one / four), 12)  # four local steps: a quarter of the noise
+    4.0
     """
-    if jax.tree.leaves(jax.eval_shape(lambda: optimizer.move.init(jnp.zeros(1)))):
-        raise ValueError(f"{optimizer.name} has momentum: Theorem 3's constants are measured for optimizers without")
-    with float64():
-        path = local_path(task, optimizer, all_clients(task, None, local_steps), local_steps, with_trace=True)
-
-        def shares_and_lengths(x: Params) -> tuple[Array, Array]:
-            states = path(x)
-            return _largest_share(states), _longest_step(states, x) / optimizer.learning_rate(0)
-
-        points = jax.tree.map(jnp.asarray, points)
-        shares, lengths = jax.jit(lambda points: jax.lax.map(shares_and_lengths, points))(points)
-        return Constants(float(local_steps * jnp.max(shares)), float(jnp.max(lengths)))
-
-
-def _largest_share(states: ClientState) -> Array:
-    """max P_k / N over clients, steps and coordinates."""
-
-    def share(sums: Array) -> Array:  # Σ P up to each step; axes (clients, steps, …)
-        per_step = jnp.diff(sums, axis=1, prepend=0)
-        return jnp.max(per_step / sums[:, -1:])
-
-    return jnp.max(jnp.stack([share(sums) for sums in jax.tree.leaves(states.trace["total"])]))
-
-
-def _longest_step(states: ClientState, x: Params) -> Array:
-    """max ‖x_{k+1} − x_k‖ over clients and steps."""
-
-    def steps(after: Array, start: Array) -> Array:
-        return jnp.diff(after, axis=1, prepend=jnp.broadcast_to(start, after[:, :1].shape))
-
-    moves: PyTree = jax.tree.map(steps, states.params, x)
-    squares = sum(jnp.sum(move**2, axis=tuple(range(2, move.ndim))) for move in jax.tree.leaves(moves))
-    return jnp.sqrt(jnp.max(jnp.asarray(squares)))
+    progress = learning_rate * strong_convexity * local_steps
+    if progress > 1 + 1e-12:
+        raise ValueError(f"Theorem 1's corollary needs η μ τ ≤ 1, not {progress:.3g}: use a smaller learning rate")
+    t, largest_beta = np.asarray(rounds), MAX_NOISE_FACTOR / progress
+    noise = MAX_NOISE_FACTOR**2 * noise_variance / (strong_convexity**2 * clients * local_steps * (t + 1))
+    return (largest_beta / (t + largest_beta)) ** 2 * first + noise

@@ -69,7 +69,7 @@ def contraction_of(task: Task, optimizer: ClientOptimizer, steps: int) -> Callab
         path = local_path(task, optimizer, all_clients(task, None, steps), steps)
 
     def weights_along_path(start: Params, seed: Array) -> Array:
-        params = path(start, seed).params
+        _, params = path(start, seed)
         return jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(params)  # (clients, steps, weights)
 
     @jax.jit

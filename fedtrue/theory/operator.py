@@ -23,7 +23,7 @@ from fedtrue.algorithm.client_update import ClientParts, ClientState, client_upd
 from fedtrue.algorithm.correction import local, none
 from fedtrue.algorithm.interface import METHOD, Broadcast, ClientOutput, ClientWork, Context, Phase, ServerState
 from fedtrue.algorithm.method import Method
-from fedtrue.algorithm.trace import exact
+from fedtrue.algorithm.trace import Trace, exact
 from fedtrue.federation import Federation, batch, batches_of, federation_of, loss_of
 from fedtrue.tasks.task import Task
 from fedtrue.types import Array, Params, PyTree
@@ -196,20 +196,20 @@ def local_operators(
 
 
 def local_path(
-    task: Task, optimizer: ClientOptimizer, clients: Federation, steps: int, with_trace: bool = False
-) -> Callable[..., ClientState]:
-    """`(x, seed=0)` → the clients' states after each of `steps` steps, stacked (clients, steps, …)."""
-    parts = ClientParts(optimizer, exact(), local() if with_trace else none())
+    task: Task, optimizer: ClientOptimizer, clients: Federation, steps: int, trace: Trace | None = None
+) -> Callable[..., tuple[ClientState, Params]]:
+    """`(x, seed=0)` → clients' states after `steps` steps, and their weights after each step, (clients, steps, …)."""
+    parts = ClientParts(optimizer, trace or exact(), local() if trace else none())
 
-    def path(x: Params, seed: Any = 0) -> ClientState:
-        def path_of(client: Array) -> ClientState:
+    def path(x: Params, seed: Any = 0) -> tuple[ClientState, Params]:
+        def path_of(client: Array) -> tuple[ClientState, Params]:
             state, step = _local_steps(task, parts, clients, x, client, seed)
 
-            def advance(state: ClientState, k: Array) -> tuple[ClientState, ClientState]:
+            def advance(state: ClientState, k: Array) -> tuple[ClientState, Params]:
                 state = step(state, k)
-                return state, state
+                return state, state.params
 
-            return jax.lax.scan(advance, state, jnp.arange(steps))[1]
+            return jax.lax.scan(advance, state, jnp.arange(steps))
 
         return jax.vmap(path_of)(jnp.arange(len(clients)))
 
