@@ -5,6 +5,7 @@ clients for which the model is poor.
 """
 
 import operator
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from fedtrue.data.client_data import ClientData
 from fedtrue.tasks.task import Task, check_metrics, check_positive
 
 LOWEST_SHARE = 0.1  # of the clients: the lowest tenth
+BATCHES_AHEAD = 8  # prepared and dispatched before the host reads the sums of the first of them
 
 
 @dataclass(frozen=True)
@@ -75,22 +77,40 @@ class Evaluator:
 
     def of_cells(self, params: Any, data: ClientData, limit: int | None = None) -> list[Evaluation]:
         """One evaluation per model; the data is read once for all of them."""
-        ends, key, totals = _ends(data, limit), jax.random.key(0), None
-        for rows, client, real in _chunks(data, ends, self.task.evaluation_batch_size):
-            mask = jnp.asarray(real, jnp.result_type(float))
-            batch = {**device_rows(data.columns, rows), "mask": mask}
-            sums = jax.tree.map(
-                np.atleast_2d, self._example_sums(params, batch, key, self.task.constants)
-            )  # (models, examples)
+        ends, totals = _ends(data, limit), None
+        for client, sums in _read_behind(self._dispatched(params, data, ends)):
             if totals is None:
                 totals = jax.tree.map(lambda values: np.zeros((len(values), len(ends))), sums)
             for total, values in zip(jax.tree.leaves(totals), jax.tree.leaves(sums)):
-                first, of_clients = sums_of_clients(client[real], values[:, real])
+                first, of_clients = sums_of_clients(client, values)
                 total[:, first : first + of_clients.shape[1]] += of_clients
         assert totals is not None, "client data has at least one example"
         models = range(len(jax.tree.leaves(totals)[0]))
         names = data.client_ids[: len(ends)]
         return [_evaluation(jax.tree.map(operator.itemgetter(model), totals), names) for model in models]
+
+    def _dispatched(self, params: Any, data: ClientData, ends: np.ndarray) -> Iterator[tuple[np.ndarray, Any, Any]]:
+        """Batch by batch: the client of each example, which rows are real, and the metric sums, still on the device."""
+        key = jax.random.key(0)
+        for rows, client, real in _chunks(data, ends, self.task.evaluation_batch_size):
+            batch = {**device_rows(data.columns, rows), "mask": jnp.asarray(real, jnp.result_type(float))}
+            yield client, real, self._example_sums(params, batch, key, self.task.constants)
+
+
+def _read_behind(batches: Iterator[tuple[np.ndarray, Any, Any]]) -> Iterator[tuple[np.ndarray, Any]]:
+    """The clients and metric sums (models, examples) of the real rows, read while the device computes later batches."""
+    dispatched: deque[tuple[np.ndarray, Any, Any]] = deque()
+
+    def read() -> tuple[np.ndarray, Any]:
+        client, real, sums = dispatched.popleft()
+        return client[real], jax.tree.map(lambda values: np.atleast_2d(values)[:, real], sums)
+
+    for batch in batches:
+        dispatched.append(batch)
+        if len(dispatched) > BATCHES_AHEAD:
+            yield read()
+    while dispatched:
+        yield read()
 
 
 def _evaluation(totals: Any, clients: Sequence[str]) -> Evaluation:
