@@ -3,7 +3,7 @@
 A claim in claims.toml has comparisons. Each says that one method is better than another, or that a method reaches a
 published number, and has a 95 % interval over seeds or federations:
 
-    better     supported if the interval is on the claimed side of 0, contradicted if it is on the other side
+    than       supported if the interval is on the claimed side of 0, contradicted if it is on the other side
     within     supported if the interval of ours − published is within ± the margin, contradicted if it is outside
 
 The verdict: *holds* if all comparisons are supported, *holds in part* if some are, *does not hold* if none is and at
@@ -12,7 +12,7 @@ is missing, diverged or was trained from uncommitted code.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedtrue.reports.differences import Difference, matches, mean_difference, pa
 from fedtrue.reports.labels import Group, group_runs, run_status, runs_of
 from fedtrue.reports.measures import Measure, choose_measure, final_value, mean_last, rank_groups
 from fedtrue.reports.number_text import difference_text
+from fedtrue.reports.targets import rounds_to
 from fedtrue.runner.packing import COMMITTED, tree_of
 from fedtrue.runner.records import Run, find_runs, read_run
 
@@ -48,6 +49,7 @@ class Comparison:
     within: float | None = None  # margin around the published number, in the unit of the table
     metric: str = "test.accuracy"
     statistic: str = "mean_last"  # or "final"
+    target: float | None = None  # compare the rounds until the metric first reaches this value instead: fewer are better
     over: Sequence[str] = ("seed",)
     chosen_by: str | None = None  # of several groups with the settings, the one with the best mean of this metric
     label: str = ""
@@ -58,7 +60,7 @@ class Comparison:
         ours = _chosen(groups, self.of, self.chosen_by)
         theirs = None if self.than is None else _chosen(groups, self.than, self.chosen_by)
         measure = choose_measure(ours.runs, self.metric)
-        statistic = _statistic(self.statistic, measure)
+        statistic = self._statistic(measure)
         runs = [*ours.runs, *(theirs.runs if theirs else ())]
         if theirs is None:
             unit = 100 if measure.percent else 1
@@ -66,7 +68,7 @@ class Comparison:
         else:
             difference = paired_difference(ours, theirs, statistic)
         text = self._text(difference, measure)
-        reason = _why_undecided(runs)
+        reason = _why_undecided(runs, missing=sum(statistic(run) is None for run in runs))
         if reason or difference is None or difference.interval is None:
             return Outcome(UNDECIDED, text, reason)
         return Outcome(self.verdict(difference, measure), text, "")
@@ -78,14 +80,26 @@ class Comparison:
             margin = self.within / (100 if measure.percent else 1)
             inside, outside = -margin <= low and high <= margin, high < -margin or margin < low
             return SUPPORTED if inside else CONTRADICTED if outside else UNDECIDED
-        if not measure.higher_is_better:
+        if self.target is not None or not measure.higher_is_better:
             low, high = -high, -low
         return SUPPORTED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
 
+    def _statistic(self, measure: Measure) -> Callable[[Run], float | None]:
+        if self.target is not None:
+            return lambda run: rounds_to(run, measure, self.target)
+        if self.statistic == "final":
+            return lambda run: final_value(run, measure)
+        return lambda run: mean.value if (mean := mean_last(run, measure)) else None
+
     def _text(self, difference: Difference | None, measure: Measure) -> str:
         name = f"{self.label}: " if self.label else ""
-        pairs = f" ({difference.pairs})" if difference else ""
-        return f"{name}{difference_text(difference, measure)}{pairs}"
+        if difference is None:
+            return f"{name}–"
+        text = difference_text(difference, measure)
+        if self.target is not None:
+            half = "" if difference.interval is None else f" ± {difference.interval:,.0f}"
+            text = f"{difference.value:+,.0f}{half} rounds".replace("-", "−")
+        return f"{name}{text} ({difference.pairs})"
 
 
 def _groups(records: tuple[str, ...], over: tuple[str, ...]) -> list[Group]:
@@ -115,21 +129,19 @@ def _has(group: Group, settings: Mapping[str, Any]) -> bool:
     return all(matches(group.settings.get(key), str(value)) for key, value in settings.items())
 
 
-def _statistic(name: str, measure: Measure) -> Any:
-    if name == "final":
-        return lambda run: final_value(run, measure)
-    return lambda run: mean.value if (mean := mean_last(run, measure)) else None
-
-
 def _minus(ours: float | None, published: float | None, unit: float) -> float | None:
     return None if ours is None or published is None else ours - published / unit
 
 
-def _why_undecided(runs: Sequence[Run]) -> str:
+def _why_undecided(runs: Sequence[Run], missing: int) -> str:
     diverged = sum(run_status(run) == "diverged" for run in runs)
     uncommitted = sum(tree_of(run.origin) != COMMITTED for run in runs)
-    reasons = [f"{diverged} of {len(runs)} runs diverged"] if diverged else []
-    return "; ".join(reasons + (["runs of uncommitted code"] if uncommitted else []))
+    reasons = {
+        f"{diverged} of {len(runs)} runs diverged": diverged,
+        f"{missing} of {len(runs)} runs have no value": missing - diverged,
+        "runs of uncommitted code": uncommitted,
+    }
+    return "; ".join(reason for reason, count in reasons.items() if count > 0)
 
 
 class Claim(NamedTuple):
