@@ -73,6 +73,14 @@ def test_starts_far_apart_change_adams_contraction_and_not_sgds_on_quadratics(ta
     assert rows["SGD, starts 10"]["difference from SGD"] == 0
 
 
+def test_many_deviations_are_one_picture_with_a_panel_each(task, tmp_path):
+    deviations = tuple(range(1, 7))  # 12 curves: more than there are colours
+    file = tmp_path / "h.json"
+    file.write_text(json.dumps(measured(task, deviations=deviations)))
+    assert main(["theory", "contraction", "--from", str(file), "-o", str(tmp_path / "h.png")]) == 0
+    assert (tmp_path / "h.png").stat().st_size > 20_000
+
+
 def test_the_difference_from_sgd_is_over_the_same_starts(document):
     best = figure_4.best_curves(document)
     differences = np.subtract(best["Adam"]["last"], best["SGD"]["last"])
