@@ -49,9 +49,7 @@ class Comparison:
     within: float | None = None  # margin around the published number, in the unit of the table
     metric: str = "test.accuracy"
     statistic: str = "mean_last"  # or "final"
-    target: float | None = (
-        None  # compare the rounds until the metric first reaches this value instead: fewer are better
-    )
+    target: float | None = None  # instead: the rounds until the metric first reaches this value, fewer are better
     over: Sequence[str] = ("seed",)
     chosen_by: str | None = None  # of several groups with the settings, the one with the best mean of this metric
     label: str = ""
