@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm.client_optimizer import ClientOptimizer, Move
+from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
+from fedtrue.algorithm.move import Move
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.step_options import chosen_options
 

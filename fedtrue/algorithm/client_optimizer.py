@@ -16,19 +16,13 @@ import numpy as np
 
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.checks import check_float
+from fedtrue.algorithm.move import Move, bias_corrected_move, float_type, momentum_move, plain_move
 from fedtrue.algorithm.schedule import round_schedule
 from fedtrue.algorithm.step_options import NO_OPTIONS, StepOptions, with_step_options
 from fedtrue.spec import FACTORIES, Part, accepts, named
 from fedtrue.types import Array, LearningRate
 
 EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
-
-
-class Move(NamedTuple):
-    """A linear map from gradients to steps with a memory: momentum, Nesterov, bias correction."""
-
-    init: Callable[[Any], Any]  # gradients' shape → memory before the first step
-    step: Callable[[Any, Any, Any, Any], tuple[Any, Any]]  # (vector, P, the optimizer's state, memory) → (step, memory)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,43 +37,6 @@ class ClientOptimizer(Part):
     beta1: Any = 0.0  # for the paper's trace
     adaptive: bool = False  # whether P depends on the gradients
     options: StepOptions = NO_OPTIONS
-
-
-def plain_move() -> Move:
-    """step = P g."""
-    return Move(init=lambda params: (), step=lambda g, p, state, memory: (linear.apply(p, g), ()))
-
-
-def momentum_move(beta: Any, dampening: Any, nesterov: bool = False) -> Move:
-    """m' = β m + (1−d) g,  step = P m'  (Nesterov: P (β m' + (1−d) g))."""
-
-    def step(g: Any, p: Any, state: Any, momentum: Any) -> tuple[Any, Any]:
-        momentum = jax.tree.map(lambda m, g: beta * m + (1 - dampening) * g, momentum, g)
-        look_ahead = jax.tree.map(lambda m, g: beta * m + (1 - dampening) * g, momentum, g) if nesterov else momentum
-        return linear.apply(p, look_ahead), momentum
-
-    return Move(init=lambda params: jax.tree.map(jnp.zeros_like, params), step=step)
-
-
-def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
-    """m' = β₁ m + (1−β₁) g,  step = P m' · √(1−β₂ᵗ) / (1−β₁ᵏ), as Keras does it.
-
-    k counts the momentum's steps and restarts with it; t counts the accumulator's, and lives in the optimizer's state.
-    """
-    inner = momentum_move(beta1, beta1)
-
-    def step(g: Any, p: Any, state: Any, memory: Any) -> tuple[Any, Any]:
-        momentum, count = memory
-        step, momentum = inner.step(g, p, state, momentum)
-        count = count + 1
-        scale = jnp.sqrt(1 - beta2 ** state["count"]) / (1 - beta1**count)
-        return jax.tree.map(lambda s: (scale * s).astype(s.dtype), step), (momentum, count)
-
-    return Move(init=lambda params: (inner.init(params), jnp.zeros((), _float_type(params))), step=step)
-
-
-def _float_type(params: Any) -> Any:
-    return jnp.result_type(*jax.tree.leaves(params))
 
 
 class Constants(NamedTuple):
@@ -114,7 +71,7 @@ def _adaptive(
 
     def init(params: Any, client: Any) -> dict[str, Any]:
         v = _filled(initial_accumulator)(params)
-        return {"v": v, "count": jnp.zeros((), _float_type(params)), **also(params)}
+        return {"v": v, "count": jnp.zeros((), float_type(params)), **also(params)}
 
     def preconditioner(state: dict[str, Any], g: Any) -> Any:
         return jax.tree.map(lambda v: 1.0 / (jnp.sqrt(v) + epsilon), state[accumulator])
