@@ -1,10 +1,11 @@
 """The table of claims on docs/results.md: each verdict follows from intervals that are computed from the kept records.
 
-A claim in claims.toml has comparisons. Each says that one method is better than another, or that a method reaches a
-published number, and has a 95 % interval over seeds or federations:
+A claim in claims.toml has comparisons. Each says that one method is better than another, that a method reaches a
+published number, or that more of its learning rates are good, and has a 95 % interval over seeds or federations:
 
-    than       supported if the interval is on the claimed side of 0, contradicted if it is on the other side
-    within     supported if the interval of ours − published is within ± the margin, contradicted if it is outside
+    than         supported if the interval is on the claimed side of 0, contradicted if it is on the other side
+    within       supported if the interval of ours − published is within ± the margin, contradicted if it is outside
+    good_share   as `than`, for the number of cells that reach this share of the best
 
 The verdict: *holds* if all comparisons are supported, *holds in part* if some are, *does not hold* if none is and at
 least one is contradicted, else *not decided*. A comparison is undecided, whatever its interval, if a run that it needs
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtrue.reports.differences import Difference, matches, mean_difference, paired_difference
-from fedtrue.reports.labels import Group, group_runs, run_status, runs_of
+from fedtrue.reports.labels import Group, flatten_config, group_runs, run_status, runs_of
 from fedtrue.reports.measures import Measure, choose_measure, final_value, mean_last, rank_groups
 from fedtrue.reports.number_text import difference_text
 from fedtrue.reports.targets import rounds_to
@@ -36,7 +37,7 @@ class Outcome(NamedTuple):
 
     verdict: str
     text: str  # 'server SGD: +0.35 ± 1.91 (3)'
-    reason: str  # why it is undecided, if the interval is not the reason
+    reasons: Sequence[str]  # why it is undecided, if the interval is not the reason
 
 
 @dataclass(frozen=True)
@@ -68,21 +69,19 @@ class Comparison:
         else:
             difference = paired_difference(ours, theirs, statistic)
         text = self._text(difference, measure)
-        reason = _why_undecided(runs, missing=sum(statistic(run) is None for run in runs))
-        if reason or difference is None or difference.interval is None:
-            return Outcome(UNDECIDED, text, reason)
-        return Outcome(self.verdict(difference, measure), text, "")
+        reasons = _why_undecided(runs, missing=sum(statistic(run) is None for run in runs))
+        if reasons or difference is None or difference.interval is None:
+            return Outcome(UNDECIDED, text, reasons)
+        return Outcome(self.verdict(difference, measure), text, ())
 
     def verdict(self, difference: Difference, measure: Measure) -> str:
         """Of a difference that has an interval."""
-        low, high = difference.value - difference.interval, difference.value + difference.interval
-        if self.than is None:
-            margin = self.within / (100 if measure.percent else 1)
-            inside, outside = -margin <= low and high <= margin, high < -margin or margin < low
-            return SUPPORTED if inside else CONTRADICTED if outside else UNDECIDED
-        if self.target is not None or not measure.higher_is_better:
-            low, high = -high, -low
-        return SUPPORTED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
+        if self.than is not None:
+            return _side_of_zero(difference, measure.higher_is_better and self.target is None)
+        low, high = _ends(difference)
+        margin = self.within / (100 if measure.percent else 1)
+        inside, outside = -margin <= low and high <= margin, high < -margin or margin < low
+        return SUPPORTED if inside else CONTRADICTED if outside else UNDECIDED
 
     def _statistic(self, measure: Measure) -> Callable[[Run], float | None]:
         if self.target is not None:
@@ -102,6 +101,56 @@ class Comparison:
         return f"{name}{text} ({difference.pairs})"
 
 
+def _ends(difference: Difference) -> tuple[float, float]:
+    return difference.value - difference.interval, difference.value + difference.interval
+
+
+def _side_of_zero(difference: Difference, higher_is_better: bool) -> str:
+    low, high = _ends(difference)
+    better, worse = (low > 0, high < 0) if higher_is_better else (high < 0, low > 0)
+    return SUPPORTED if better else CONTRADICTED if worse else UNDECIDED
+
+
+@dataclass(frozen=True)
+class GoodCells:
+    """How many cells of a grid reach a share of the best one, `of` against `than`, seed by seed."""
+
+    records: Sequence[str]
+    of: Mapping[str, Any]
+    than: Mapping[str, Any]
+    good_share: float
+    own_best: bool  # of the best cell of the method itself; else of the best of both methods
+    metric: str = "test.accuracy"
+    label: str = ""
+
+    def outcome(self) -> Outcome:
+        """The interval of the difference of the two counts."""
+        runs = [run for name in self.records for run in _runs(name)]
+        measure = choose_measure(runs, self.metric)
+        by_seed: dict[Any, list[Run]] = {}
+        for run in runs:
+            by_seed.setdefault(run.config.get("seed", 0), []).append(run)
+        difference = mean_difference([self._difference(of_seed, measure) for of_seed in by_seed.values()])
+        half = "" if difference.interval is None else f" ± {difference.interval:.1f}"
+        text = f"{self.label}: {difference.value:+.1f}{half} cells ({difference.pairs})".replace("-", "−")
+        reasons = _uncommitted(runs)
+        if reasons or difference.interval is None:
+            return Outcome(UNDECIDED, text, reasons)
+        return Outcome(_side_of_zero(difference, higher_is_better=True), text, ())
+
+    def _difference(self, runs: Sequence[Run], measure: Measure) -> float:
+        ours, theirs = (self._values(runs, settings, measure) for settings in (self.of, self.than))
+        best = max(ours + theirs)
+        count = lambda values: sum(
+            value >= self.good_share * (max(values) if self.own_best else best) for value in values
+        )
+        return count(ours) - count(theirs)
+
+    def _values(self, runs: Sequence[Run], settings: Mapping[str, Any], measure: Measure) -> list[float]:
+        means = [mean_last(run, measure) for run in runs if _has(flatten_config(run.config), settings)]
+        return [0.0 if mean is None else mean.value for mean in means]  # a cell without a value is not good
+
+
 def _groups(records: tuple[str, ...], over: tuple[str, ...]) -> list[Group]:
     return group_runs([run for name in records for run in _runs(name)], over)
 
@@ -116,7 +165,7 @@ def _chosen(groups: Sequence[Group], wanted: str | Mapping[str, Any], by: str | 
     if isinstance(wanted, str):
         found = [group for group in groups if group.name == wanted]
     else:
-        found = [group for group in groups if _has(group, wanted)]
+        found = [group for group in groups if _has(group.settings, wanted)]
     if found and by is not None:
         measure = choose_measure(runs_of(found), by)
         found = [found[rank_groups(found, measure)[0]]]
@@ -125,23 +174,25 @@ def _chosen(groups: Sequence[Group], wanted: str | Mapping[str, Any], by: str | 
     return found[0]
 
 
-def _has(group: Group, settings: Mapping[str, Any]) -> bool:
-    return all(matches(group.settings.get(key), str(value)) for key, value in settings.items())
+def _has(own: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    return all(matches(own.get(key), str(value)) for key, value in settings.items())
 
 
 def _minus(ours: float | None, published: float | None, unit: float) -> float | None:
     return None if ours is None or published is None else ours - published / unit
 
 
-def _why_undecided(runs: Sequence[Run], missing: int) -> str:
+def _why_undecided(runs: Sequence[Run], missing: int) -> list[str]:
     diverged = sum(run_status(run) == "diverged" for run in runs)
-    uncommitted = sum(tree_of(run.origin) != COMMITTED for run in runs)
     reasons = {
         f"{diverged} of {len(runs)} runs diverged": diverged,
         f"{missing} of {len(runs)} runs have no value": missing - diverged,
-        "runs of uncommitted code": uncommitted,
     }
-    return "; ".join(reason for reason, count in reasons.items() if count > 0)
+    return [reason for reason, count in reasons.items() if count > 0] + _uncommitted(runs)
+
+
+def _uncommitted(runs: Sequence[Run]) -> list[str]:
+    return ["runs of uncommitted code"] if any(tree_of(run.origin) != COMMITTED for run in runs) else []
 
 
 class Claim(NamedTuple):
@@ -149,14 +200,14 @@ class Claim(NamedTuple):
 
     text: str
     page: str
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[Comparison | GoodCells]
     measured: str = ""  # for figures without comparisons: the measurement and its verdict, in words
     verdict: str = ""
 
     def row(self) -> str:
         """Its row of the table."""
         outcomes = [comparison.outcome() for comparison in self.comparisons]
-        reasons = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.reason)
+        reasons = dict.fromkeys(reason for outcome in outcomes for reason in outcome.reasons)
         measured = "<br>".join(filter(None, [*(outcome.text for outcome in outcomes), *reasons, self.measured]))
         verdict = self.verdict or verdict_of([outcome.verdict for outcome in outcomes])
         return f"| {self.text} | {measured} | [{verdict}]({self.page}) |"
@@ -176,11 +227,15 @@ def read_claims() -> dict[str, list[Claim]]:
     sections = tomllib.loads(CLAIMS.read_text())
     return {
         name: [
-            Claim(**{**claim, "comparisons": [Comparison(**entry) for entry in claim.get("comparisons", [])]})
+            Claim(**{**claim, "comparisons": [_comparison(entry) for entry in claim.get("comparisons", [])]})
             for claim in claims
         ]
         for name, claims in sections.items()
     }
+
+
+def _comparison(entry: Mapping[str, Any]) -> Comparison | GoodCells:
+    return GoodCells(**entry) if "good_share" in entry else Comparison(**entry)
 
 
 def table(section: str) -> str:

@@ -5,10 +5,12 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedtrue.reports.differences import Difference
 from fedtrue.reports.measures import Measure
+from fedtrue.runner.records import Run
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "experiments"))
@@ -59,6 +61,35 @@ def test_better_needs_an_interval_on_the_claimed_side_of_0(mean, half, higher_is
 def test_a_published_number_is_reached_if_the_interval_is_within_the_margin(mean, half, verdict):
     compared = claims.Comparison(records=["any"], of="a", within=0.5)
     assert compared.verdict(Difference(mean, half, 5), Measure("test.accuracy", True, percent=True)) == verdict
+
+
+def test_good_cells_are_counted_against_the_best_of_both_and_against_their_own_best(monkeypatch):
+    accuracy = {("adagrad", 0.1): 0.10, ("adagrad", 0.3): 0.09, ("sgd", 0.1): 0.07, ("sgd", 0.3): 0.06}
+    runs = [cell_run(name, rate, value) for (name, rate), value in accuracy.items()]
+    monkeypatch.setattr(claims, "_runs", lambda name: runs)
+    compared = {"records": ["any"], "of": {"client.name": "adagrad"}, "than": {"client.name": "sgd"}, "good_share": 0.8}
+    both, own = (claims.GoodCells(**compared, own_best=own_best).outcome() for own_best in (False, True))
+    assert "+2.0 cells (1)" in both.text  # 0.10 and 0.09 reach 0.08; 0.07 and 0.06 do not
+    assert "+0.0 cells (1)" in own.text  # 0.07 and 0.06 reach 0.056
+    assert both.verdict == OPEN  # a single seed has no interval
+
+
+def cell_run(client, rate, accuracy):
+    values = np.array([0]), np.array([accuracy])
+    config = {"client": {"name": client, "learning_rate": rate}, "seed": 0}
+    metrics = {"accuracy": {"higher_is_better": True, "percent": True}}
+    return Run(
+        Path("any"),
+        "any",
+        config,
+        {"commit": "abc"},
+        {"round": np.array([0])},
+        {"test": {"accuracy": values}},
+        {"status": "finished", "metrics": metrics},
+        "",
+        Path("any"),
+        True,
+    )
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:40])
