@@ -12,17 +12,17 @@ import numpy as np
 from fedtrue.algorithm.interface import METHOD, OBJECTIVE, UNIFORM, Client, Loss
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import ClientSizes, client_sizes
-from fedtrue.data.batches import batch_at, client_key, epoch_orders, on_device, steps_per_epoch
+from fedtrue.data.batches import OrderShape, batch_at, client_key, epoch_orders, on_device, steps_per_epoch
 from fedtrue.tasks.task import Task
 
 ARRAYS = ["columns", "starts", "sizes", "steps", "rate_multipliers", "weights", "sampling_sizes", "constants"]
-SHAPE = ["largest", "epochs", "batch_size", "shuffle"]
+SHAPE = ["orders", "batch_size", "shuffle"]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=ARRAYS, meta_fields=SHAPE)
 @dataclass(frozen=True)
 class Federation:
-    """All train clients. Arrays have one entry per client; a compiled program depends on the last four numbers only."""
+    """All train clients. Arrays have one entry per client; a compiled program depends on the last three fields only."""
 
     columns: Any  # the data, or the part of it that the next rounds need
     starts: Any  # where a client's rows begin
@@ -32,8 +32,7 @@ class Federation:
     weights: dict[str, Any]  # weighting of a contribution (METHOD, OBJECTIVE, UNIFORM) → weights
     sampling_sizes: ClientSizes
     constants: Any  # the task's: in every batch, but held once, whatever the number of lanes
-    largest: int  # examples of the largest client
-    epochs: int  # the most passes over its data that a client makes
+    orders: OrderShape  # room for the orders of a client's examples
     batch_size: int  # examples per local step
     shuffle: bool
 
@@ -96,23 +95,28 @@ def federation_of(
         weights={name: jnp.asarray(values, real) for name, values in weights.items()},
         sampling_sizes=client_sizes(task.client_weights("examples")),
         constants=task.constants,
-        largest=int(sizes.max()),
-        epochs=int(np.max(-(-steps // steps_per_epoch(sizes, task.examples_per_step)))),
+        orders=_order_shape(sizes, steps, task.examples_per_step),
         batch_size=task.examples_per_step,
         shuffle=task.shuffle,
     )
 
 
+def _order_shape(sizes: np.ndarray, steps: np.ndarray, batch_size: int) -> OrderShape:
+    epochs = -(-steps // steps_per_epoch(sizes, batch_size))
+    return OrderShape(int(sizes.max()), int(epochs.max()), int(sizes[epochs > 1].max(initial=1)))
+
+
 def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any) -> Batches:
     """A client's batches: the same wherever they are asked for."""
     key, size = client_key(seed, round_index, client), federation.sizes[client]
-    orders = epoch_orders(key, size, federation.largest, federation.epochs, federation.shuffle)
+    orders = epoch_orders(key, size, federation.orders, federation.shuffle)
     return Batches(federation.starts[client], size, orders, key)
 
 
 def batch(federation: Federation, of: Batches, step: Any) -> dict[str, Any]:
     """The batch number `step` of a client."""
-    rows = batch_at(federation.columns, of.start, of.size, of.orders, step, federation.batch_size, of.key)
+    shape, batch_size = federation.orders, federation.batch_size
+    rows = batch_at(federation.columns, of.start, of.size, of.orders, shape, step, batch_size, of.key)
     return rows if federation.constants is None else {**rows, "constants": federation.constants}
 
 

@@ -7,7 +7,7 @@ or the step (augmentation).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,32 +49,47 @@ def step_key(key: Array, step: Scalar) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, STEP_STREAM), step)
 
 
-def epoch_orders(key: Array, size: Scalar, largest: int, epochs: int, shuffle: bool = True) -> Array:
-    """The order of a client's examples in every epoch.
+class OrderShape(NamedTuple):
+    """One compiled shape for all clients' orders: those that pass over their data more than once are often small."""
+
+    largest: int  # examples of the largest client
+    epochs: int  # the most passes that a client makes
+    largest_repeated: int  # examples of the largest client that makes more than one
+
+
+def epoch_orders(key: Array, size: Scalar, shape: OrderShape, shuffle: bool = True) -> Array:
+    """The order of a client's examples in every epoch, one epoch after another.
 
     Args:
         key: the client's, from `client_key`.
         size: the client's number of examples.
-        largest: the length of a row, at least `size`: one compiled shape for all clients.
-        epochs: the number of rows.
+        shape: room for the first epoch, for the others, and how many there are.
         shuffle: False keeps the stored order.
 
     Returns:
-        An int32 array (epochs, largest). Each row starts with a permutation of 0 … size − 1; the rest is padding.
+        An int32 array. Each epoch's part starts with a permutation of 0 … size − 1; the rest of it is padding. Later
+        epochs mean nothing for a client that is larger than `shape.largest_repeated`.
 
     >>> import jax
-    >>> epoch_orders(jax.random.key(0), size=3, largest=4, epochs=2, shuffle=False).tolist()
-    [[0, 1, 2, 3], [0, 1, 2, 3]]
+    >>> epoch_orders(jax.random.key(0), size=2, shape=OrderShape(4, 3, 2), shuffle=False).tolist()
+    [0, 1, 2, 3, 0, 1, 0, 1]
     """
-    if not shuffle:
-        return jnp.broadcast_to(jnp.arange(largest, dtype=jnp.int32), (epochs, largest))
     key = jax.random.fold_in(key, ORDER_STREAM)
 
-    def order(epoch: Array) -> Array:
-        random_bits = jax.random.bits(jax.random.fold_in(key, epoch), (largest,), jnp.uint32) >> 1
-        return jnp.argsort(jnp.where(jnp.arange(largest) < size, random_bits, jnp.uint32(2**32 - 1))).astype(jnp.int32)
+    def order(epoch: Scalar, room: int) -> Array:
+        if not shuffle:
+            return jnp.arange(room, dtype=jnp.int32)
+        random_bits = jax.random.bits(jax.random.fold_in(key, epoch), (room,), jnp.uint32) >> 1
+        return jnp.argsort(jnp.where(jnp.arange(room) < size, random_bits, jnp.uint32(2**32 - 1))).astype(jnp.int32)
 
-    return jax.vmap(order)(jnp.arange(epochs))
+    later = jax.vmap(lambda epoch: order(epoch, shape.largest_repeated))(jnp.arange(1, shape.epochs))
+    return jnp.concatenate([order(0, shape.largest), later.reshape(-1)])
+
+
+def _places(epoch: Array, position: Array, shape: OrderShape) -> Array:
+    """Where `epoch_orders` has the examples at these positions of an epoch."""
+    later = shape.largest + (epoch - 1) * shape.largest_repeated + jnp.minimum(position, shape.largest_repeated - 1)
+    return jnp.where(epoch == 0, jnp.minimum(position, shape.largest - 1), later)
 
 
 def steps_per_epoch(size, batch_size: int):
@@ -87,6 +102,7 @@ def batch_at(
     start: Scalar,
     size: Scalar,
     orders: Array,
+    shape: OrderShape,
     step: Scalar,
     batch_size: int,
     key: Array,
@@ -98,6 +114,7 @@ def batch_at(
         start: the client's first row.
         size: its number of rows.
         orders: from `epoch_orders`.
+        shape: of the orders.
         step: counts from 0.
         batch_size: rows per batch. The last batch of an epoch may be short and is padded.
         key: the client's, from `client_key`.
@@ -108,7 +125,7 @@ def batch_at(
     per_epoch = steps_per_epoch(size, batch_size)
     epoch, position = step // per_epoch, (step % per_epoch) * batch_size + jnp.arange(batch_size)
     is_example = position < size
-    chosen = orders[epoch, jnp.minimum(position, orders.shape[1] - 1)]
+    chosen = orders[_places(epoch, position, shape)]
     rows = start + jnp.where(is_example, chosen, 0)
     batch = {name: _gather_rows(column, rows) for name, column in columns.items()}
     return {**batch, "mask": is_example.astype(jnp.result_type(float)), "key": step_key(key, step)}

@@ -23,7 +23,7 @@ def difference_text(value: Difference | None, measure: Measure) -> str:
     if value is None:
         return "–"
     factor, form = (100, ".2f") if measure.percent else (1, ".3g")
-    mean = f"{factor * value.value:+{form}}".replace("-", "−")
+    mean = _with_minus(f"{factor * value.value:+{form}}")
     return mean if value.interval is None else f"{mean} ± {factor * value.interval:{form.replace('3g', '2g')}}"
 
 
@@ -43,7 +43,12 @@ def fixed_text(value: float | None) -> str:
 
 
 def signed_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+    return "–" if value is None else _with_minus(f"{value:+.2f}")
+
+
+def _with_minus(text: str) -> str:
+    """With a minus sign instead of a hyphen in front; an exponent keeps its own."""
+    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def byte_unit(count: float) -> tuple[float, str]:

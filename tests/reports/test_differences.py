@@ -4,7 +4,10 @@ import pytest
 from pytest import approx
 
 from fedtrue.cli import main
+from fedtrue.reports.differences import Difference
 from fedtrue.reports.labels import group_runs
+from fedtrue.reports.measures import Measure
+from fedtrue.reports.number_text import difference_text
 from fedtrue.reports.table_formats import to_csv, to_markdown, to_records
 from fedtrue.reports.tables import build_table
 from fedtrue.runner.records import find_runs, read_run
@@ -86,3 +89,15 @@ def test_runs_are_paired_over_federations_too(tmp_path):
 def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys):
     assert main(["table", str(runs), "--against", against]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "percent", "text"),
+    [
+        (-0.0012, 0.0034, True, "−0.12 ± 0.34"),
+        (0.00351, None, True, "+0.35"),
+        (-1.3e-9, 5.4e-9, False, "−1.3e-09 ± 5.4e-09"),  # the exponent is not a sign
+    ],
+)
+def test_a_difference_is_written_with_its_sign_and_in_points_for_fractions(value, interval, percent, text):
+    assert difference_text(Difference(value, interval, 3), Measure("test.any", percent=percent)) == text
