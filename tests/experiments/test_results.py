@@ -60,6 +60,7 @@ def test_every_claim_of_the_readme_leads_to_a_page_that_has_its_numbers():
         assert pages and [number for number in numbers if number not in text] == []
 
 
+@pytest.mark.slow  # reads every kept run
 def test_records_are_of_runs_that_ended_and_name_their_command_and_device():
     for path in find_runs([RECORDS]):
         run = read_run(path)
