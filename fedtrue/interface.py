@@ -1,7 +1,7 @@
 """`ft.interface.*`: what a method of your own is made of."""
 
 from fedtrue.algorithm.aggregation import WeightedSums, mean, weighted_sum
-from fedtrue.algorithm.client_update import ClientParts, LocalRule, Steps
+from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.interface import (
     METHOD,
     OBJECTIVE,
@@ -17,6 +17,7 @@ from fedtrue.algorithm.interface import (
     ServerState,
 )
 from fedtrue.algorithm.method import federated
+from fedtrue.algorithm.report import Steps
 from fedtrue.spec import named
 
 __all__ = [

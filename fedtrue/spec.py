@@ -94,8 +94,10 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
                 if value is not None and (part_kind := option_kind(key)):
                     bound.arguments[key] = _option_part(factory.__name__, key, value, part_kind)
             built = factory(*bound.args, **bound.kwargs)
-            usual = {} if defaults else {key: entry.default for key, entry in signature.parameters.items()}
-            told = {key: value for key, value in bound.arguments.items() if key not in usual or value is not usual[key]}
+            told = dict(bound.arguments)
+            if not defaults:
+                usual = {key: entry.default for key, entry in signature.parameters.items()}
+                told = {key: value for key, value in told.items() if not _is_default(value, usual[key])}
             return with_spec(built, made_spec(factory.__name__, told))
 
         FACTORIES.setdefault(kind, {})[factory.__name__] = build
@@ -138,6 +140,11 @@ def _option_part(factory: str, option: str, value: Any, kind: str) -> Any:
         if kind == option:
             raise
         raise ValueError(f"{factory}: {option}: {error}") from None
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Whether an option has its default; the default of a part is given by name."""
+    return value is default or (isinstance(value, Part) and value.spec == default)
 
 
 def by_name(name: str) -> Any:

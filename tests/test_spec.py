@@ -111,7 +111,9 @@ OWN_PARTS = {
     "a correction": (
         lambda: ft.fedopt(
             ft.client.sgd(0.1),
-            correction=ft.Correction(False, lambda update, n: {"update": update}, lambda mean: mean["update"]),
+            correction=ft.Correction(
+                lambda steps: {"update": steps.pseudo_gradient}, lambda mean, state: (mean["update"], state)
+            ),
         ),
         "test_spec.",
     ),

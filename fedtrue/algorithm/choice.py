@@ -5,7 +5,7 @@ shared code, and of the rest each cell computes all options and keeps its own. T
 thrown away, so a cell's numbers are those of the same run alone, up to how the compiler orders its sums.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.move import Move
+from fedtrue.algorithm.report import Steps
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.step_options import chosen_options
 
@@ -50,6 +51,7 @@ def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOp
         Move(lambda params: tuple(option.move.init(params) for option in options), step),
         _number(which, [option.beta1 for option in options]),
         any(option.adaptive for option in options),
+        all(option.bounded for option in options),
         chosen_options(lambda numbers: _number(which, numbers), [option.options for option in options]),
     )
 
@@ -59,16 +61,21 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
     if len(options) == 1:
         return options[0]
 
-    def send(pseudo_gradient: Any, n: Any) -> Sent:
-        sent = [option.send(pseudo_gradient, n) for option in options]
+    def send(steps: Steps) -> Sent:
+        sent = [option.send(steps) for option in options]
         names = {name: parts[name] for parts in sent for name in parts}
         nothing = {name: jax.tree.map(jnp.zeros_like, part) for name, part in names.items()}
         return {name: select(which, [parts.get(name, nothing[name]) for parts in sent]) for name in names}
 
-    def receive(mean: Sent) -> Any:
-        return select(which, [option.receive(mean) for option in options])
+    def receive(mean: Sent, states: Any) -> tuple[Any, Any]:
+        received = [option.receive(mean, state) for option, state in zip(options, states or [()] * len(options))]
+        return select(which, [pseudo_gradient for pseudo_gradient, _ in received]), tuple(kept for _, kept in received)
 
-    return Correction(any(option.needs_trace for option in options), send, receive)
+    def init(params: Any, trace: Callable[[], Any]) -> Any:
+        return tuple(option.init(params, trace) for option in options)
+
+    needs = frozenset().union(*(option.needs for option in options))
+    return Correction(send, receive, init, needs, any(option.multiplies_by_trace for option in options))
 
 
 def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:

@@ -36,6 +36,7 @@ class ClientOptimizer(Part):
     move: Move
     beta1: Any = 0.0  # for the paper's trace
     adaptive: bool = False  # whether P depends on the gradients
+    bounded: bool = True  # whether P, and so a step's trace, is bounded whatever the gradients
     options: StepOptions = NO_OPTIONS
 
 
@@ -64,7 +65,8 @@ def _adaptive(
     epsilon, initial_accumulator, lagged = constants
     check_float(f"{name}: epsilon", epsilon)
     check_float(f"{name}: initial_accumulator", initial_accumulator)
-    if lagged and not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0:
+    starts_at_zero = not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0
+    if lagged and starts_at_zero:
         raise ValueError(
             f"{name}: lagged=True takes its first step with P = 1/(√v₀ + ε): set initial_accumulator above 0, e.g. 0.1"
         )
@@ -81,7 +83,8 @@ def _adaptive(
         return preconditioner(state if lagged else new_state, g), new_state
 
     rate = round_schedule(f"{name}: learning_rate", learning_rate)
-    return ClientOptimizer(rate, init, precondition, preconditioner, move or plain_move(), beta1, adaptive=True)
+    move = move or plain_move()
+    return ClientOptimizer(rate, init, precondition, preconditioner, move, beta1, True, bounded=not starts_at_zero)
 
 
 def _filled(value: Any) -> Callable[[Any], Any]:

@@ -16,7 +16,17 @@ import jax.numpy as jnp
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
-from fedtrue.algorithm.interface import Broadcast, Client, ClientOutput, ClientWork, Context, Contribution, Loss
+from fedtrue.algorithm.interface import (
+    OBJECTIVE,
+    Broadcast,
+    Client,
+    ClientOutput,
+    ClientWork,
+    Context,
+    Contribution,
+    Loss,
+)
+from fedtrue.algorithm.report import MEAN, TRACE, Steps, add_gradient, gradient_means, no_gradients
 from fedtrue.algorithm.step_options import StepFactors, clip_factors
 from fedtrue.algorithm.trace import Step, Trace
 from fedtrue.spec import by_name
@@ -28,14 +38,6 @@ CLIENT_STATES = {
 }
 DECAY = "decay."  # before the names of what is sent of the weight decay
 FIXED = "fixed"  # from the server's statistics, which local steps do not change (Mime)
-
-
-class Steps(NamedTuple):
-    """What a client's local steps came to."""
-
-    pseudo_gradient: Any  # Δ = x − x_i, without what weight decay took off
-    trace: Any  # N, None if nobody needs it
-    gradient_at_start: Any  # the mean gradient of its batches at x, () if nobody needs it
 
 
 Report: TypeAlias = Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]]
@@ -62,8 +64,18 @@ class ClientParts(NamedTuple):
     rule: LocalRule = LocalRule()  # what the method adds to the steps
 
     @property
+    def remembers(self) -> bool:
+        """Whether clients keep something between rounds."""
+        return self.client_state == "inherit" or self.rule.init_memory is not None or self.correction.table is not None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What is gathered during the steps: for the correction, and for the method's rule."""
+        return self.correction.needs | ({TRACE} if self.rule.needs_trace else set())
+
+    @property
     def traced(self) -> bool:
-        return self.correction.needs_trace or self.rule.needs_trace
+        return TRACE in self.needs
 
 
 class ClientState(NamedTuple):
@@ -73,7 +85,8 @@ class ClientState(NamedTuple):
     optimizer: Any  # the preconditioner's state
     move: Any  # the move's memory
     trace: Any
-    rule: Any  # {"memory", "term", "gradients"}, as far as the rule has them
+    gradients: Any  # sums of the gradients, as far as the correction needs them
+    rule: Any  # {"memory", "term", "gradients", "reported"}, as far as the rule and the correction have them
     metric_sums: Any  # of its batches
     clock: Any = ()  # with a schedule within the round: the number of the step, and of all its steps
     decayed: Any = ()  # with weight decay: S, which times γ_i η λ is the share of x that it has taken off
@@ -98,7 +111,8 @@ def _fresh(parts: ClientParts, params: Any, client: Any) -> dict[str, Any]:
 
 def _init_memory(parts: ClientParts, broadcast: Broadcast, client: Any) -> Any:
     own = _fresh(parts, broadcast.params, client) if parts.client_state == "inherit" else ()
-    return _memory(own, parts.rule.init_memory(broadcast) if parts.rule.init_memory else ())
+    reported = jax.tree.map(jnp.zeros_like, broadcast.params) if parts.correction.table else ()
+    return _memory(own, parts.rule.init_memory(broadcast) if parts.rule.init_memory else (), reported)
 
 
 def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client, memory: Any) -> ClientState:
@@ -112,12 +126,16 @@ def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client,
     added = {
         "memory": kept,
         "term": rule.term(broadcast, kept) if rule.term else (),
-        "gradients": _no_gradients(broadcast.params) if rule.needs_gradient_at_start else (),
+        "gradients": no_gradients(frozenset({MEAN}), broadcast.params) if rule.needs_gradient_at_start else (),
+        "reported": memory["reported"] if parts.correction.table else (),
     }
+    gradients = no_gradients(parts.needs, broadcast.params)
     options = parts.optimizer.options
     clock = (jnp.int32(0), client.steps) if options.within_round else ()
     decayed = () if options.weight_decay is None else jnp.zeros(())
-    return ClientState(broadcast.params, begin["optimizer"], begin["move"], n, added, loss.no_sums, clock, decayed)
+    return ClientState(
+        broadcast.params, begin["optimizer"], begin["move"], n, gradients, added, loss.no_sums, clock, decayed
+    )
 
 
 def _step(
@@ -125,6 +143,7 @@ def _step(
 ) -> ClientState:
     optimizer, rule, decay = parts.optimizer, parts.rule, parts.optimizer.options.weight_decay
     (_, sums), gradient = loss.gradient(state.params, batch)
+    gradients = add_gradient(state.gradients, gradient, _batch_weight(loss, batch)) if state.gradients else ()
     gradient = _added(gradient, parts, state, broadcast, learning_rate)
     by = _step_factors(parts, state, gradient, learning_rate)
     if by.clip is not None:
@@ -137,7 +156,8 @@ def _step(
     pull = None if rule.pull is None else rule.pull * learning_rate
     added = dict(state.rule)
     if rule.needs_gradient_at_start:
-        added["gradients"] = _gathered(state.rule["gradients"], loss.gradient(broadcast.params, batch)[1], batch)
+        at_start = loss.gradient(broadcast.params, batch)[1]
+        added["gradients"] = add_gradient(state.rule["gradients"], at_start, _batch_weight(loss, batch))
     return ClientState(
         jax.tree.map(lambda x, s: x - (rate * s).astype(x.dtype), state.params, move),
         optimizer_state,
@@ -145,6 +165,7 @@ def _step(
         parts.trace.update(optimizer, Step(gradient, p, optimizer_state, pull, by), state.trace)
         if parts.traced
         else (),
+        gradients,
         added,
         jax.tree.map(jnp.add, state.metric_sums, sums),
         (state.clock[0] + 1, state.clock[1]) if state.clock else (),
@@ -171,8 +192,14 @@ def _finish(
     decay: Sent = {}
     if parts.optimizer.options.weight_decay is not None:
         pseudo_gradient, decay = _without_decay(parts, broadcast, state, client, pseudo_gradient)
-    sent = correction.send(pseudo_gradient, n if correction.needs_trace else None)
+    steps = Steps(pseudo_gradient, client.learning_rate, client.steps, n, **gradient_means(state.gradients))
+    sent = correction.send(steps)
     contributions = {name: Contribution(value) for name, value in sent.items()}
+    reported: Any = ()
+    if correction.table:
+        reported = sent[correction.table]
+        change = jax.tree.map(jnp.subtract, reported, state.rule["reported"])
+        contributions[correction.table] = Contribution(change, OBJECTIVE)
     contributions |= {DECAY + name: Contribution(value) for name, value in decay.items()}
     if parts.client_state == "sync":
         contributions["optimizer_state"] = Contribution(state.optimizer)
@@ -182,10 +209,11 @@ def _finish(
         own = {"optimizer": state.optimizer, "move": state.move, "trace": ones}
     kept: Any = ()
     if rule.report:
-        steps = Steps(pseudo_gradient, n, _mean_gradient(state.rule["gradients"]))
-        reported, kept = rule.report(broadcast, state.rule["memory"], steps, client)
-        contributions |= reported
-    return ClientOutput(contributions, state.metric_sums, _memory(own, kept), all_finite(contributions))
+        at_start = gradient_means(state.rule["gradients"]).get("mean_gradient", ())
+        steps = steps._replace(gradient_at_start=at_start)
+        added, kept = rule.report(broadcast, state.rule["memory"], steps, client)
+        contributions |= added
+    return ClientOutput(contributions, state.metric_sums, _memory(own, kept, reported), all_finite(contributions))
 
 
 def _without_decay(
@@ -195,12 +223,13 @@ def _without_decay(
     s = client.rate_multiplier * state.decayed
     share = client.learning_rate * parts.optimizer.options.weight_decay * s  # 1 − Π a_k, without its cancellation
     by_gradients = jax.tree.map(lambda d, x: d - (share * x).astype(d.dtype), pseudo_gradient, broadcast.params)
-    return by_gradients, parts.correction.send(share, s if parts.correction.needs_trace else None)
+    return by_gradients, parts.correction.send(Steps(share, client.learning_rate, client.steps, s))
 
 
-def _memory(own: Any, rule: Any) -> Any:
-    """What a client keeps: of its optimizer, and for the method's rule; () if it keeps nothing."""
-    return {"own": own, "rule": rule} if jax.tree.leaves((own, rule)) else ()
+def _memory(own: Any, rule: Any, reported: Any) -> Any:
+    """What a client keeps: of its optimizer, for the method's rule, and its last report; () if it keeps nothing."""
+    kept = {"own": own, "rule": rule, "reported": reported}
+    return kept if jax.tree.leaves(kept) else ()
 
 
 def _added(gradient: Any, parts: ClientParts, state: ClientState, broadcast: Broadcast, learning_rate: Any) -> Any:
@@ -217,22 +246,9 @@ def _added(gradient: Any, parts: ClientParts, state: ClientState, broadcast: Bro
     return gradient
 
 
-def _no_gradients(params: Any) -> tuple[Any, Any]:
-    return jax.tree.map(jnp.zeros_like, params), jnp.zeros(())
-
-
-def _gathered(gradients: tuple[Any, Any], gradient: Any, batch: Any) -> tuple[Any, Any]:
-    """Σ n_b g_b and Σ n_b over the batches so far, n_b the batch's examples: short batches count for less."""
-    total, examples = gradients
-    count = jnp.sum(batch["mask"])
-    return jax.tree.map(lambda t, g: t + (count * g).astype(t.dtype), total, gradient), examples + count
-
-
-def _mean_gradient(gradients: Any) -> Any:
-    if not gradients:
-        return ()
-    total, examples = gradients
-    return jax.tree.map(lambda t: (t / jnp.maximum(examples, 1)).astype(t.dtype), total)
+def _batch_weight(loss: Loss, batch: Any) -> Any:
+    """n_k: the batch's examples, so that short batches count for less; 1 if the loss is already a sum over them."""
+    return jnp.ones(()) if loss.summed else jnp.sum(batch["mask"])
 
 
 def client_update(

@@ -1,70 +1,169 @@
 """Corrections: what a client sends, and what the server makes of the weighted means.
 
-| correction | client sends       | server uses                   |
-|------------|--------------------|-------------------------------|
-| none       | Δ_i                | mean Δ_i                      |
-| local      | Δ_i / N_i          | mean Δ_i / N_i                |
-| joint      | Δ_i / N_i, 1 / N_i | mean(Δ_i / N_i) / mean(1/N_i) |
+| correction | client sends           | server uses                                |
+|------------|------------------------|--------------------------------------------|
+| none       | Δ_i                    | mean Δ_i                                   |
+| local      | Δ_i / N_i              | mean Δ_i / N_i                             |
+| joint      | Δ_i / N_i, 1 / N_i     | mean(Δ_i / N_i) / mean(1/N_i)              |
+| moments    | ḡ_i, v̄_i, τ_i          | T mean(ḡ_i) / (√V + ε), averages T, V      |
 
-Δ_i = x − x_i is the client's pseudo-gradient. Everything the server needs is a weighted sum.
+Δ_i = x − x_i is the client's pseudo-gradient, ḡ_i and v̄_i are the means of its gradients and of their squares. In
+place of Δ_i / N_i, or of ḡ_i, a client may send another report of its gradient (`report.py`). Everything the server
+needs is a weighted sum.
+
+With `table`, every client keeps its last report h_i and sends the change r_i − h_i, and the server adds the mean of all
+clients' last reports, c = Σ p_i h_i: cohorts then differ in the changes only (SAGA, FedVARP, MIFA).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from fedtrue.algorithm import linear
-from fedtrue.spec import FACTORIES, Part, accepts, named
+from fedtrue.algorithm.checks import check_float
+from fedtrue.algorithm.report import SQUARE, TRACE, Report, Steps
+from fedtrue.spec import FACTORIES, Part, accepts, by_name, named
 
 Sent = dict[str, Any]  # name → what is summed over clients with their weights
+EPSILON = 1e-5  # of √V: below it a coordinate's steps shrink; as the server optimizers' in the paper's grid
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Correction(Part):
     """A client's half and the server's half. Both must work on any tree of weights, a single vector included.
 
-    These two functions are all that `diagnose` needs to take a round apart, for a correction of your own too.
+    These functions are all that `diagnose` needs to take a round apart, for a correction of your own too. `receive` is
+    given what it returned in the round before as its second argument, and `init` makes the first of these.
 
     >>> import fedtrue as ft
     >>> halved = ft.Correction(
-    ...     needs_trace=False,
-    ...     send=lambda pseudo_gradient, n: {"update": pseudo_gradient},
-    ...     receive=lambda mean: 0.5 * mean["update"],
+    ...     send=lambda steps: {"update": steps.pseudo_gradient},
+    ...     receive=lambda mean, state: (0.5 * mean["update"], state),
     ... )
     >>> method = ft.fedopt(ft.client.sgd(0.1), correction=halved)
     """
 
-    needs_trace: bool  # whether `send` looks at N
-    send: Callable[[Any, Any], Sent]  # (pseudo_gradient, trace N) → what is summed
-    receive: Callable[[Sent], Any]  # weighted means → the pseudo-gradient for the server optimizer
+    send: Callable[[Steps], Sent]  # what a client's steps came to → what is summed
+    receive: Callable[[Sent, Any], tuple[Any, Any]]  # (weighted means, state) → (pseudo-gradient, state)
+    init: Callable[[Any, Callable[[], Any]], Any] = lambda params, trace: ()  # (params, → a trace of 0) → first state
+    needs: frozenset[str] = frozenset()  # what `send` looks at besides Δ, η and τ: "trace", "mean", "square", "slope"
+    multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
+    table: str | None = None  # which of what is sent every client keeps, and sends the change of
+
+    @property
+    def needs_trace(self) -> bool:
+        return TRACE in self.needs
 
 
 @named("correction")
 def none() -> Correction:
     """mean Δ_i."""
-    return Correction(False, lambda pseudo_gradient, n: {"update": pseudo_gradient}, lambda mean: mean["update"])
+    return Correction(lambda steps: {"update": steps.pseudo_gradient}, _mean_update)
 
 
-@named("correction")
-def local() -> Correction:
-    """mean N_i⁻¹ Δ_i."""
+@named("correction", defaults=False)
+def local(report: Report = by_name("update"), table: bool = False) -> Correction:
+    """mean N_i⁻¹ Δ_i, or η times the mean of another report of the clients' gradients."""
+    send = lambda steps: {"update": report.update(steps)}
+    return Correction(send, _mean_update, needs=report.needs, table="update" if table else None)
+
+
+@named("correction", defaults=False)
+def joint(report: Report = by_name("update"), beta: float | None = None, table: bool = False) -> Correction:
+    """(mean N_i⁻¹)⁻¹ mean N_i⁻¹ Δ_i; with `beta`, the denominator is averaged over rounds.
+
+    D' = β D + (1−β) mean N_i⁻¹, divided by 1 − βᵗ. A mean over many rounds is nearly the same for every cohort, so the
+    quotient has nearly no ratio bias; the update is at most 1/(1−β) times as large as without averaging.
+    """
+
+    def send(steps: Steps) -> Sent:
+        return {"update": report.update(steps), "inverse_trace": linear.inverse(steps.trace)}
+
+    def receive(mean: Sent, state: Any) -> tuple[Any, Any]:
+        denominator = mean["inverse_trace"]
+        if state:  # the trace of a weight decay has none: it is a number, and the same for all cohorts
+            state = _averaged(beta, state, denominator)
+            denominator = _average(state)
+        return linear.apply(linear.inverse(denominator), mean["update"]), state
+
+    if beta is not None:
+        check_float("joint: beta", beta, high=1.0)
+    init = (lambda params, trace: ()) if beta is None else (lambda params, trace: _no_average(trace()))
     return Correction(
-        True, lambda pseudo_gradient, n: {"update": linear.apply(linear.inverse(n), pseudo_gradient)}, none().receive
+        send, receive, init, report.needs | {TRACE}, not report.by_trace, table="update" if table else None
     )
 
 
-@named("correction")
-def joint() -> Correction:
-    """(mean N_i⁻¹)⁻¹ mean N_i⁻¹ Δ_i."""
+@named("correction", defaults=False)
+def moments(
+    report: Report = by_name("mean_gradient"),
+    beta: float = 0.8,
+    epsilon: float = EPSILON,
+    lagged: bool = False,
+    table: bool = False,
+) -> Correction:
+    """T mean(ḡ_i) / (√V + ε): clients report what they saw, and the server takes its scale from their squares.
 
-    def send(pseudo_gradient: Any, n: Any) -> Sent:
-        inverse_trace = linear.inverse(n)
-        return {"update": linear.apply(inverse_trace, pseudo_gradient), "inverse_trace": inverse_trace}
+    V' = β V + (1−β) mean v̄_i and T' = β T + (1−β) mean τ_i, divided by 1 − βᵗ. Preconditioners stay on the clients, so
+    no trace is needed. |mean ḡ_i| ≤ √(mean v̄_i) ≤ √(V/(1−β)), so no coordinate moves by more than α T/√(1−β).
 
-    def receive(mean: Sent) -> Any:
-        return linear.apply(linear.inverse(mean["inverse_trace"]), mean["update"])
+    `lagged`: V and T are those of earlier rounds, so they do not depend on the gradients that they scale. Where
+    (1−β) mean v̄_i is larger than V it takes its place, which keeps the bound: else a coordinate that was absent so far
+    would be divided by ε.
+    """
+    check_float("moments: beta", beta, high=1.0)
+    check_float("moments: epsilon", epsilon)
 
-    return Correction(True, send, receive)
+    def send(steps: Steps) -> Sent:
+        return {"gradient": report.gradient(steps), "square": steps.mean_square, "steps": _number(steps.count)}
+
+    def receive(mean: Sent, state: Any) -> tuple[Any, Any]:
+        now = {"square": mean["square"], "steps": mean["steps"]}
+        new = _averaged(beta, state, now)
+        used = _not_smaller(_average(state), now, beta, state["weight"]) if lagged else _average(new)
+        scaled = lambda g, v: (used["steps"] * g / (jnp.sqrt(v) + epsilon)).astype(g.dtype)
+        return jax.tree.map(scaled, mean["gradient"], used["square"]), new
+
+    def init(params: Any, trace: Callable[[], Any]) -> Any:
+        return _no_average({"square": jax.tree.map(jnp.zeros_like, params), "steps": _number(0.0)})
+
+    return Correction(send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None)
+
+
+def _mean_update(mean: Sent, state: Any) -> tuple[Any, Any]:
+    return mean["update"], state
+
+
+def _number(value: Any) -> Any:
+    return jnp.asarray(value, jnp.result_type(float))
+
+
+def _no_average(like: Any) -> dict[str, Any]:
+    """An average before its first value."""
+    return {"total": jax.tree.map(jnp.zeros_like, like), "weight": _number(0.0)}
+
+
+def _averaged(beta: Any, state: dict[str, Any], value: Any) -> dict[str, Any]:
+    """A' = β A + (1−β) value; the weight of all values so far is 1 − βᵗ."""
+    total = jax.tree.map(lambda a, new: (beta * a + (1 - beta) * new).astype(a.dtype), state["total"], value)
+    return {"total": total, "weight": beta * state["weight"] + (1 - beta)}
+
+
+def _average(state: dict[str, Any]) -> Any:
+    weight = jnp.where(state["weight"] > 0, state["weight"], 1)
+    return jax.tree.map(lambda a: (a / weight).astype(a.dtype), state["total"])
+
+
+def _not_smaller(earlier: Any, now: Any, beta: Any, weight: Any) -> Any:
+    """V and T of earlier rounds, V not below (1−β) times this round's; in the first round, this round's."""
+    none_before = weight == 0
+    square = jax.tree.map(
+        lambda v, new: jnp.where(none_before, new, jnp.maximum(v, (1 - beta) * new)), earlier["square"], now["square"]
+    )
+    return {"square": square, "steps": jnp.where(none_before, now["steps"], earlier["steps"])}
 
 
 CORRECTIONS = FACTORIES["correction"]

@@ -45,6 +45,7 @@ class ServerState(NamedTuple):
     params: Any  # x, the weights
     optimizer: Any  # the server optimizer's state
     shared: Any  # what a method keeps besides and shares with its clients: control variates, statistics; () for most
+    correction: Any = ()  # what the correction keeps between rounds, e.g. averages over rounds; it stays at the server
 
 
 class Broadcast(NamedTuple):

@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import CLIENT_STATES, DECAY, ClientParts, client_work
-from fedtrue.algorithm.correction import Correction
+from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import Context, Phase, ServerState
+from fedtrue.algorithm.report import TRACE
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.trace import Trace
 from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
 from fedtrue.spec import Part, accepts, by_name, from_spec, named
+
+TABLE = "table"  # the mean of all clients' last reports, in the correction's state
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -65,18 +69,20 @@ def federated(
     sampling, weighting = from_spec(sampling, "sampling"), weighting and from_spec(weighting, "weighting")
 
     def init(params: Any) -> ServerState:
-        return ServerState(params, server.init(params), init_shared(params))
+        return ServerState(params, server.init(params), init_shared(params), _init_correction(clients, params))
 
     def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
         means = {name: aggregation.mean(sums, name) for name in sums.contributions}
-        pseudo_gradient = clients.correction.receive(means)
+        pseudo_gradient, correction_state = _receive(clients.correction, means, sums, state.correction)
         if clients.optimizer.options.weight_decay is not None:
             pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
         updates, optimizer_state = server.update(pseudo_gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        return ServerState(params, optimizer_state, receive_shared(state, sums, context)), pseudo_gradient
+        shared = receive_shared(state, sums, context)
+        return ServerState(params, optimizer_state, shared, correction_state), pseudo_gradient
 
     _check_replacement(sampling, clients)
+    _check_correction(clients)
     return Method(
         init=init,
         phases=(Phase(lambda loss: client_work(loss, clients), receive),),
@@ -139,22 +145,59 @@ def _built(clients: ClientParts) -> ClientParts:
     )
 
 
+def _init_correction(clients: ClientParts, params: Any) -> Any:
+    """What the correction keeps, before round 0."""
+    optimizer, trace = clients.optimizer, clients.trace
+
+    def no_steps() -> Any:
+        memory = trace.init_memory(optimizer, params, clients.rule.pull is not None)
+        return trace.total(trace.init(optimizer, params, optimizer.init(params, 0), memory))
+
+    state = clients.correction.init(params, no_steps)
+    return {"own": state, TABLE: jax.tree.map(jnp.zeros_like, params)} if clients.correction.table else state
+
+
+def _receive(correction: Correction, means: Sent, sums: WeightedSums, state: Any) -> tuple[Any, Any]:
+    """The pseudo-gradient, and what the correction keeps; with a table, changes are added to c = Σ p_i h_i."""
+    name = correction.table
+    if name is None:
+        return correction.receive(means, state)
+    change, c = aggregation.weighted_sum(sums, name), state[TABLE]
+    reports = {**means, name: jax.tree.map(jnp.add, means[name], c)}
+    pseudo_gradient, own = correction.receive(reports, state["own"])
+    return pseudo_gradient, {"own": own, TABLE: jax.tree.map(jnp.add, c, change)}
+
+
 def _with_decay(pseudo_gradient: Any, means: Mapping[str, Any], correction: Correction, params: Any) -> Any:
     """The server applies the clients' weight decay, which was corrected by itself, to its own weights."""
-    share = correction.receive(
-        {name.removeprefix(DECAY): mean for name, mean in means.items() if name.startswith(DECAY)}
-    )
+    decay = {name.removeprefix(DECAY): mean for name, mean in means.items() if name.startswith(DECAY)}
+    share, _ = correction.receive(decay, ())
     return jax.tree.map(lambda d, x: d + (share * x).astype(d.dtype), pseudo_gradient, params)
 
 
 def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
     """A client that is drawn twice in one round would have two memories."""
-    if sampling.with_replacement and (clients.client_state == "inherit" or clients.rule.init_memory):
+    if sampling.with_replacement and clients.remembers:
         keeps = (
             "client_state 'inherit'" if clients.client_state == "inherit" else "a method whose clients keep a memory"
         )
         raise ValueError(
             f"sampling {sampling.name!r} may draw a client twice in a round; {keeps} needs sampling 'uniform'"
+        )
+
+
+def _check_correction(clients: ClientParts) -> None:
+    """Refuses what the correction cannot do with these clients."""
+    optimizer, correction = clients.optimizer, clients.correction
+    if correction.multiplies_by_trace and not optimizer.bounded:
+        raise ValueError(
+            f"correction {correction.name!r} multiplies a report of gradients by the trace, which is unbounded for "
+            f"{optimizer.name!r} with initial_accumulator = 0: set initial_accumulator above 0, or use 'moments'"
+        )
+    if optimizer.options.weight_decay is not None and correction.needs - {TRACE}:
+        raise ValueError(
+            f"correction {correction.name!r} reports gradients, which contain no weight decay: leave weight_decay out "
+            f"of the clients' {optimizer.name!r}, and let the server decay, e.g. by optax.add_decayed_weights"
         )
 
 

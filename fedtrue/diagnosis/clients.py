@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from fedtrue.algorithm.client_update import FIXED, ClientParts, client_update, client_work
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import METHOD, OBJECTIVE, Broadcast, Context
+from fedtrue.algorithm.report import TRACE, Steps
 from fedtrue.algorithm.trace import Trace, exact, first_gradient
 from fedtrue.data.batches import steps_per_epoch
 from fedtrue.federation import Batches, Federation, batch, batches_of, loss_of
@@ -22,6 +23,9 @@ from fedtrue.lowering import Program
 from fedtrue.tasks.task import Task
 from fedtrue.theory.inconsistency import without_noise
 from fedtrue.types import Array, Params, PyTree
+
+REPORTED = ("mean_gradient", "intercept")  # of the gradients that a client saw
+ARRAYS = ("pseudo_gradient", "mean_square", *REPORTED)  # of steps
 
 
 class Point(NamedTuple):
@@ -44,11 +48,10 @@ class SampledClient(NamedTuple):
 
 
 class LocalSteps(NamedTuple):
-    """The result of local steps and the sums of their preconditioners, one entry per batch order."""
+    """The result of local steps, one entry per batch order."""
 
-    pseudo_gradient: Array  # Δ
+    steps: Steps  # as the correction sees them, with the method's trace
     reference: Array  # N of the trace `first_gradient`: what they moved by is N times the gradient, if it is constant
-    used: Array  # N of the method's trace
 
 
 class ClientAtPoint(NamedTuple):
@@ -85,7 +88,7 @@ def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Br
     """`(broadcast, sampled)` → the measurements of the client at the broadcast weights."""
     noiseless_loss, both = without_noise(task).loss, both_traces(first_gradient(), parts.trace)
     rule = parts.rule._replace(report=None, needs_trace=True, needs_gradient_at_start=False)
-    measured_parts = ClientParts(parts.optimizer, both, send_everything(), parts.client_state, rule)
+    measured_parts = ClientParts(parts.optimizer, both, send_everything(parts.correction), parts.client_state, rule)
 
     def measure(broadcast: Broadcast, sampled: SampledClient) -> ClientAtPoint:
         x = broadcast.params
@@ -99,8 +102,12 @@ def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Br
             batches, context = batches_in(order), Context(point.round_index, jax.random.key(0), len(federation), 1)
             output = client_update(work, broadcast, client, memory, lambda k: batch(federation, batches, k), context)
             sent = {name: contribution.value for name, contribution in output.contributions.items()}
-            flat_trace = lambda n: _flat(jax.tree.map(lambda leaf, n: jnp.broadcast_to(n, leaf.shape), x, n))
-            return LocalSteps(_flat(sent["pseudo_gradient"]), flat_trace(sent["reference"]), flat_trace(sent["used"]))
+            flat_trace = lambda n: _flat(_in_shape_of(x, n))
+            traces, arrays = sent[TRACE], {name: _flat(sent[name]) for name in ARRAYS if name in sent}
+            as_float = lambda number: jnp.asarray(number, jnp.result_type(float))
+            numbers = {"learning_rate": as_float(client.learning_rate), "count": as_float(client.steps)}
+            steps = Steps(**arrays, **numbers, trace=flat_trace(traces["used"]))
+            return LocalSteps(steps, flat_trace(traces["reference"]))
 
         orders = jnp.arange(point.orders)
         batch_gradient = lambda order, k: _batch_gradient(noiseless_loss, federation, batches_in(order), k, x)
@@ -137,13 +144,14 @@ def frozen_at(x: Params, loss: Callable[..., Any]) -> Callable[..., Any]:
     return linear_loss
 
 
-def send_everything() -> Correction:
-    """Sends Δ and both traces (one of a weight decay), for use without aggregation."""
+def send_everything(correction: Correction) -> Correction:
+    """Sends all that a correction looks at, and the traces, for use without aggregation."""
 
-    def send(pseudo_gradient: PyTree, n: PyTree) -> dict[str, PyTree]:
-        return {"pseudo_gradient": pseudo_gradient, **(n if isinstance(n, dict) else {"reference": n, "used": n})}
+    def send(steps: Steps) -> dict[str, PyTree]:
+        arrays = {name: getattr(steps, name) for name in ARRAYS}
+        return {TRACE: steps.trace, **{name: tree for name, tree in arrays.items() if tree is not None}}
 
-    return Correction(True, send, lambda mean: mean["pseudo_gradient"])
+    return Correction(send, correction.receive, needs=correction.needs | {TRACE})
 
 
 def both_traces(reference: Trace, used: Trace) -> Trace:
@@ -161,11 +169,16 @@ def both_traces(reference: Trace, used: Trace) -> Trace:
     )
 
 
-def client_sums(parts: ClientParts, point: Point, sampled: SampledClient, at: ClientAtPoint) -> Sums:
+def client_sums(
+    parts: ClientParts, point: Point, sampled: SampledClient, at: ClientAtPoint, table: Array | None
+) -> Sums:
     """One client's contribution to the sums; if a number in it is not finite, it only counts as dropped."""
     send = jax.vmap(parts.correction.send)
-    n, used, rate = at.frozen.reference, at.frozen.used, point.learning_rate
-    moved = send(at.moved.pseudo_gradient, at.moved.used)
+    n, rate = at.frozen.reference, point.learning_rate
+    moved = send(at.moved.steps)
+    if parts.correction.table:  # r_i − h_i + c: its mean over a cohort is what the server makes of the changes
+        name, last = parts.correction.table, _flat(sampled.memory["reported"])
+        moved = {**moved, name: moved[name] - last + table}
     weights = sampled.federation.weights
     w, weight = weights[OBJECTIVE][sampled.client], weights[METHOD][sampled.client]
     omega, g = weight * sampled.probability, at.gradient
@@ -181,16 +194,23 @@ def client_sums(parts: ClientParts, point: Point, sampled: SampledClient, at: Cl
         scatter=(w**2, w**2 * g, w**2 * jnp.vdot(g, g)),
         weight=omega,
         method_gradient=omega * g,
-        ones=scaled(omega, send(rate * n, used)),
-        constant=scaled(omega, send(rate * n * (g + at.term), used)),
-        frozen=scaled(omega, send(at.frozen.pseudo_gradient, used)),
+        ones=scaled(omega, send(with_gradient(at.frozen.steps, jnp.ones_like(g), rate * n))),
+        constant=scaled(omega, send(with_gradient(at.frozen.steps, g, rate * n * (g + at.term)))),
+        frozen=scaled(omega, send(at.frozen.steps)),
         moved=scaled(omega, moved),
-        cohorts=jax.tree.map(lambda leaf: cohort_weights[:, None] * leaf[0], moved),
+        cohorts=jax.tree.map(lambda leaf: jnp.multiply.outer(cohort_weights, leaf[0]), moved),
         cohort_weights=cohort_weights,
     )
     finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(at)]).all()
     finite_sums = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), sums)
     return finite_sums._replace(dropped=1.0 - finite_sums.clients)
+
+
+def with_gradient(steps: Steps, gradient: Array, pseudo_gradient: Array) -> Steps:
+    """The steps if every gradient had been this one, with the same preconditioners and squares."""
+    seen = {name: getattr(steps, name) for name in REPORTED}
+    given = {name: jnp.broadcast_to(gradient, array.shape) for name, array in seen.items() if array is not None}
+    return steps._replace(pseudo_gradient=pseudo_gradient, **given)
 
 
 def implicit_weight(at: ClientAtPoint) -> Array:
@@ -201,14 +221,19 @@ def implicit_weight(at: ClientAtPoint) -> Array:
 
 
 def sum_over_clients(
-    task: Task, parts: ClientParts, point: Point, broadcast: Broadcast, clients: Iterable[SampledClient]
+    task: Task,
+    parts: ClientParts,
+    point: Point,
+    broadcast: Broadcast,
+    clients: Iterable[SampledClient],
+    table: Array | None,
 ) -> tuple[Sums, np.ndarray]:
-    """The sums over all clients, and their implicit weights n_i, with one compilation."""
+    """The sums over all clients, and their implicit weights n_i, with one compilation; `table`: the server's c."""
     measure = measure_client(task, parts, point)
 
     def sums_and_weight(broadcast: Broadcast, sampled: SampledClient) -> tuple[Sums, Array]:
         measured = measure(broadcast, sampled)
-        return client_sums(parts, point, sampled, measured), implicit_weight(measured)
+        return client_sums(parts, point, sampled, measured, table), implicit_weight(measured)
 
     def add(sums: Sums, broadcast: Broadcast, sampled: SampledClient) -> tuple[Sums, Array]:
         more, weight = sums_and_weight(broadcast, sampled)
@@ -250,6 +275,19 @@ def _with_both_traces(memory: PyTree, parts: ClientParts, measured_parts: Client
         elif parts.trace == exact():
             traces["reference"] = {"memory": own, "ones": own} if parts.optimizer.adaptive else own
     return {**memory, "own": {**memory["own"], "trace": traces}}
+
+
+def flat_state(state: PyTree, params: Params) -> PyTree:
+    """What a correction keeps of earlier rounds, as if the weights were one vector."""
+    structure = jax.tree.structure(params)
+    like_params = lambda node: bool(structure == jax.tree.structure(node))  # type: ignore[operator]
+    flat = lambda node: _flat(_in_shape_of(params, node)) if like_params(node) else node
+    return jax.tree.map(flat, state, is_leaf=like_params)
+
+
+def _in_shape_of(params: Params, tree: PyTree) -> PyTree:
+    """A tree with an array for every weight, of which some may be given as one number per leaf."""
+    return jax.tree.map(lambda weights, leaf: jnp.broadcast_to(leaf, weights.shape), params, tree)
 
 
 def _flat(tree: PyTree) -> Array:

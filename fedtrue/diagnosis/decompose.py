@@ -51,24 +51,27 @@ class Decomposition(NamedTuple):
     dropped: int
 
 
-def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, all_cohorts: bool) -> Decomposition:
+def decompose(
+    sums: Sums, correction: Correction, state: PyTree, cohort: int, federation: int, all_cohorts: bool
+) -> Decomposition:
     """The numbers, from the sums over the sampled clients.
 
     Args:
         sums: over the sampled clients.
         correction: of the run's method.
+        state: what the correction has kept of earlier rounds, with flat weights.
         cohort: clients per round.
         federation: clients in the federation.
         all_cohorts: whether the cohorts in `sums` are all possible ones.
     """
     w, omega = sums.objective, sums.weight
     gradient, method_gradient = sums.gradient / w, sums.method_gradient / omega
-    received = lambda sent: np.asarray(jax.vmap(lambda s: receive(correction, s, omega))(sent))
+    received = lambda sent: np.asarray(jax.vmap(lambda s: receive(correction, state, s, omega))(sent))
     scales = received(sums.ones)
     scale = _mean(scales)
     truth = scale * gradient
     constant, frozen, moved = received(sums.constant), received(sums.frozen), received(sums.moved)
-    of_cohorts, residuals = _cohort_residuals(sums, correction, min(cohort, int(sums.clients + sums.dropped)))
+    of_cohorts, residuals = _cohort_residuals(sums, correction, state, min(cohort, int(sums.clients + sums.dropped)))
     pieces = {
         "weighting": _piece((scale * (method_gradient - gradient))[None], truth),
         "bias": _piece(constant - scales * method_gradient, truth),
@@ -95,17 +98,17 @@ def decompose(sums: Sums, correction: Correction, cohort: int, federation: int, 
     )
 
 
-def receive(correction: Correction, sent: PyTree, weight: Array) -> Array:
+def receive(correction: Correction, state: PyTree, sent: PyTree, weight: Array) -> Array:
     """The pseudo-gradient that the server computes from Σ w sent and Σ w."""
-    return correction.receive(jax.tree.map(lambda leaf: leaf / jnp.where(weight == 0, 1, weight), sent))
+    return correction.receive(jax.tree.map(lambda leaf: leaf / jnp.where(weight == 0, 1, weight), sent), state)[0]
 
 
-def _cohort_residuals(sums: Sums, correction: Correction, cohort: int) -> tuple[np.ndarray, np.ndarray]:
+def _cohort_residuals(sums: Sums, correction: Correction, state: PyTree, cohort: int) -> tuple[np.ndarray, np.ndarray]:
     """G_S of every cohort S, and G_S − G − G'(S). The last term has mean 0 and reduces the variance.
 
     G'(S) is the derivative of the pseudo-gradient at the sums over all clients, in the direction of the cohort's sums.
     """
-    pseudo_gradient = lambda sent, weight: receive(correction, sent, weight)
+    pseudo_gradient = lambda sent, weight: receive(correction, state, sent, weight)
     first_order = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sums.moved)
     of_all, derivative = jax.linearize(pseudo_gradient, first_order, jnp.asarray(sums.weight))
     of_cohorts = jax.vmap(pseudo_gradient)(sums.cohorts, sums.cohort_weights)

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
-from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.method import TABLE, Method
 from fedtrue.algorithm.sampling import Sampling, client_sizes
-from fedtrue.diagnosis.clients import Point, SampledClient, sum_over_clients, without_momentum
+from fedtrue.diagnosis.clients import Point, SampledClient, flat_state, sum_over_clients, without_momentum
 from fedtrue.diagnosis.decompose import Decomposition, decompose
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
@@ -94,10 +94,13 @@ def measure_round(
         broadcast = method.phases[0].broadcast(server, full_participation(table, setting.seed, round_index))
         broadcast = without_momentum(method.clients, broadcast)
         sampled = progress(_load_clients(task, table, chosen, memory_of), len(chosen.clients))
-        sums, weights = sum_over_clients(task, method.clients, point, broadcast, sampled)
+        state, last_reports = flat_state(server.correction, server.params), None
+        if method.clients.correction.table:
+            state, last_reports = state["own"], state[TABLE]
+        sums, weights = sum_over_clients(task, method.clients, point, broadcast, sampled, last_reports)
         if not sums.clients:
             raise ValueError("every client diverges from this model: train with a smaller client learning rate")
-        numbers = decompose(sums, method.clients.correction, chosen.cohort, len(task.train), chosen.all_cohorts)
+        numbers = decompose(sums, method.clients.correction, state, chosen.cohort, len(task.train), chosen.all_cohorts)
     return Diagnosis(
         task=task.name,
         method=method.spec,

@@ -23,7 +23,7 @@ from fedtrue.theory.fixed_point import (
     measured_fixed_point,
     one_round_server_rate,
 )
-from fedtrue.theory.inconsistency import inconsistency, minimiser, shrinkage
+from fedtrue.theory.inconsistency import inconsistency, minimiser, reported_gradient, shrinkage
 from fedtrue.theory.local_correction import measured_constants, theorem_3, theorem_3_rates
 from fedtrue.theory.operator import expected, local_operators, pseudo_gradient, round_operator
 
@@ -42,6 +42,7 @@ __all__ = [
     "minimiser",
     "one_round_server_rate",
     "pseudo_gradient",
+    "reported_gradient",
     "round_operator",
     "sgd_bound",
     "sgd_contraction",

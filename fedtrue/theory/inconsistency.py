@@ -16,9 +16,10 @@ import numpy as np
 
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, sgd
 from fedtrue.algorithm.client_update import ClientParts, client_update, client_work
-from fedtrue.algorithm.correction import joint
+from fedtrue.algorithm.correction import Correction, joint, local
 from fedtrue.algorithm.interface import Broadcast, Client, Context, Loss
 from fedtrue.algorithm.method import Method, fedopt
+from fedtrue.algorithm.report import Report
 from fedtrue.algorithm.trace import exact
 from fedtrue.precision import float64
 from fedtrue.tasks.quadratic import Quadratic, quadratic
@@ -197,21 +198,76 @@ def shrinkage(
     1.0
     """
 
-    def loss(x: Array, key: Array) -> tuple[Array, tuple[()]]:
-        return jnp.vdot(gradient + noise * jax.random.normal(key, x.shape, x.dtype), x), ()
-
-    def update_and_trace() -> tuple[Array, Array]:
-        work = client_work(Loss(loss, ()), ClientParts(optimizer, exact(), joint()))
-        keys = jax.random.split(jax.random.key(seed), steps)
-        client, context = Client(0, steps, 1.0, 1.0), Context(0, keys[0], 1, 1)
-        output = client_update(work, Broadcast(jnp.zeros(samples), ()), client, (), lambda k: keys[k], context)
-        update, inverse_trace = (output.contributions[name].value for name in ("update", "inverse_trace"))
-        return update, jnp.broadcast_to(1 / inverse_trace, (samples,))
-
-    with float64():
-        ratio, n = (np.asarray(array) for array in jax.jit(update_and_trace)())
+    sent = _sent(ClientParts(optimizer, exact(), joint()), gradient, noise, steps, jax.random.normal, samples, seed)
+    ratio, n = sent["update"], np.broadcast_to(1 / sent["inverse_trace"], (samples,))
     moved = ratio * n
     quotient = moved.mean() / n.mean()
     spread = (moved - quotient * n).std() / n.mean()  # the delta method for a quotient of means
     root = np.sqrt(samples) * abs(gradient)
     return Shrinkage(float(ratio.mean() / gradient), float(quotient / gradient), (ratio.std() / root, spread / root))
+
+
+class ReportedGradient(NamedTuple):
+    """A client's report as a share of the gradient G that it estimates: 1 means unbiased."""
+
+    share: float  # E[report] / G
+    standard_error: float
+
+
+def reported_gradient(
+    optimizer: ClientOptimizer,
+    report: Report | str = "mean_gradient",
+    gradient: float = 1.0,
+    noise: float = 1.0,
+    steps: int = 10,
+    *,
+    skewed: bool = False,
+    samples: int = 100_000,
+    seed: int = 0,
+) -> ReportedGradient:
+    """E[report]/G for gradients G + σ z, for η → 0.
+
+    The gradient does not depend on x here, as in `shrinkage`.
+
+    Args:
+        optimizer: the client optimizer, which decides on the path.
+        report: "update", "mean_gradient" or "intercept".
+        gradient: G.
+        noise: σ.
+        steps: τ, local steps.
+        skewed: z is exponential with mean 0 and deviation 1; without it, normal.
+        samples: of which the expectation is a mean.
+        seed: of the noise.
+
+    Returns:
+        The share, with its standard error.
+
+    >>> import fedtrue as ft
+    >>> seen = reported_gradient(ft.client.adam(0.1), samples=1000)
+    >>> bool(abs(seen.share - 1) < 4 * seen.standard_error)
+    True
+    """
+    draw = (lambda key, shape, dtype: jax.random.exponential(key, shape, dtype) - 1) if skewed else jax.random.normal
+    reported: Correction = local(report)
+    values = _sent(ClientParts(optimizer, exact(), reported), gradient, noise, steps, draw, samples, seed)["update"]
+    return ReportedGradient(float(values.mean() / gradient), float(values.std() / np.sqrt(samples) / abs(gradient)))
+
+
+def _sent(
+    parts: ClientParts, gradient: float, noise: float, steps: int, draw: Any, samples: int, seed: int
+) -> dict[str, np.ndarray]:
+    """What a client with η = 1 sends if its gradients are G + σ z whatever its weights; every weight is a sample."""
+
+    def loss(x: Array, batch: Any) -> tuple[Array, tuple[()]]:
+        return jnp.vdot(gradient + noise * draw(batch["key"], x.shape, x.dtype), x), ()
+
+    def send() -> dict[str, Array]:
+        keys = jax.random.split(jax.random.key(seed), steps)
+        client, context = Client(0, steps, 1.0, 1.0), Context(0, keys[0], 1, 1)
+        batch_at = lambda k: {"key": keys[k], "mask": jnp.ones(1)}
+        work = client_work(Loss(loss, ()), parts)
+        output = client_update(work, Broadcast(jnp.zeros(samples), ()), client, (), batch_at, context)
+        return {name: contribution.value for name, contribution in output.contributions.items()}
+
+    with float64():
+        return {name: np.asarray(array) for name, array in jax.jit(send)().items()}

@@ -361,9 +361,9 @@ def test_mimelite_is_decomposed_without_the_servers_momentum(tmp_path):
 def test_a_user_defined_correction_is_diagnosed(tmp_path):
     """Division by the number of steps is FedNova's correction; a hand-written one has no bias either."""
     hand_written = ft.Correction(
-        needs_trace=True,
-        send=lambda pseudo_gradient, n: {"update": jax.tree.map(lambda d, t: d / t, pseudo_gradient, n)},
-        receive=lambda mean: mean["update"],
+        needs=frozenset({"trace"}),
+        send=lambda steps: {"update": jax.tree.map(lambda d, t: d / t, steps.pseudo_gradient, steps.trace)},
+        receive=lambda mean, state: (mean["update"], state),
     )
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
     method = ft.fedopt(ft.client.sgd(1e-4), ft.server.sgd(5.0), correction=hand_written)

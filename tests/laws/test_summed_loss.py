@@ -54,3 +54,17 @@ def test_the_tag_tasks_are_weighted_by_batches():
     tags = ft.tasks.synthetic_tags(clients=4, words=50, tags=5)
     sizes = np.asarray(tags.train.sizes)
     np.testing.assert_array_equal(tags.client_weights(), np.ceil(sizes / tags.batch_size))
+
+
+@pytest.mark.parametrize("report", ["mean_gradient", "intercept"])
+def test_reports_of_gradients_reach_it_too(report):
+    assert fixed_point({"name": "local", "report": report}) == pytest.approx(1000 / 1003, abs=1e-5)
+
+
+def test_the_gradient_at_the_servers_weights_is_the_mean_over_batches():
+    """150 examples with minimum 1 in batches of 100 and 50, at x = 0: the mean of −100 and −50, not weighted again."""
+    one_client = replace(task(weighting="batches"), train=ft.ClientData.from_clients([{"a": np.ones((150, 1))}]))
+    method = ft.methods.mimelite(ft.client.momentum(0.0, beta=0.5))
+    simulation = ft.Simulation(one_client, method)
+    state, _ = simulation.round(simulation.start())
+    assert float(state.server.shared["move"][0]) == pytest.approx(0.5 * -75)  # (1−β) times the gradient

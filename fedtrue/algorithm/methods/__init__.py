@@ -4,6 +4,7 @@ from fedtrue.algorithm.method import fedopt
 from fedtrue.algorithm.methods.fedavg import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
 from fedtrue.algorithm.methods.fedprox import fedprox
 from fedtrue.algorithm.methods.mimelite import mimelite
+from fedtrue.algorithm.methods.moments import moments
 from fedtrue.algorithm.methods.scaffold import scaffold
 from fedtrue.spec import FACTORIES
 
@@ -19,5 +20,6 @@ __all__ = [
     "fedprox",
     "fedyogi",
     "mimelite",
+    "moments",
     "scaffold",
 ]

@@ -10,11 +10,12 @@ from typing import Any
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule, Steps
+from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated
 from fedtrue.algorithm.move import Move
+from fedtrue.algorithm.report import Steps
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.trace import Trace

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.aggregation import WeightedSums, weighted_sum
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import ClientParts, LocalRule, Steps
+from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import OBJECTIVE, Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated
+from fedtrue.algorithm.report import Steps
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.trace import Trace

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm import choice
 from fedtrue.algorithm.method import Method
 from fedtrue.runner.settings import DEFAULT_METHOD, RunConfig
-from fedtrue.spec import from_spec
+from fedtrue.spec import from_spec, part_options
 
 NOT_IN_PROGRAM = ("method", "label", "reference")
 SELECTABLE_PARTS = ("client", "server", "correction")  # cells of one program may have different ones
@@ -34,8 +34,9 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
-    """Only without client state: its structure depends on the client optimizer and the trace."""
-    return method["name"] == DEFAULT_METHOD and method["client_state"] == "restart"
+    """Only without client memory: its structure depends on the client optimizer, the trace and the correction."""
+    keeps_reports = part_options(method["correction"]).get("table", False)
+    return method["name"] == DEFAULT_METHOD and method["client_state"] == "restart" and not keeps_reports
 
 
 def _hashable(value: Any) -> Any:
