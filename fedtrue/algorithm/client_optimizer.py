@@ -36,6 +36,7 @@ class ClientOptimizer(Part):
     move: Move
     beta1: Any = 0.0  # for the paper's trace
     adaptive: bool = False  # whether P depends on the gradients
+    diagonal: bool = True  # whether P has one number per weight, and no matrix
     options: StepOptions = NO_OPTIONS
 
 
@@ -399,7 +400,13 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
 
     rate = round_schedule("preconditioned: learning_rate", learning_rate)
     precondition = lambda g, state: (state, state)
-    return replace(sgd(rate), init=init, precondition=precondition, preconditioner=lambda state, g: state)
+    return replace(
+        sgd(rate),
+        init=init,
+        precondition=precondition,
+        preconditioner=lambda state, g: state,
+        diagonal=maps.ndim == 2,
+    )
 
 
 def _refuse_optax(transformation: Any) -> ClientOptimizer:

@@ -170,10 +170,9 @@ def _largest_share(weights: PyTree) -> Array:
     """max ‖N⁻¹ W_k‖ over the gradients of one client, N = Σ_k W_k."""
     n = jax.tree.map(lambda w: jnp.sum(w, axis=0), weights)
     shares = jax.vmap(linear.apply, (None, 0))(linear.inverse(n), weights)
-    is_dense = lambda node: isinstance(node, linear.Dense)
     sizes = [
-        jnp.linalg.norm(share.matrix, ord=2, axis=(-2, -1)) if is_dense(share) else jnp.abs(share)
-        for share in jax.tree.leaves(shares, is_leaf=is_dense)
+        jnp.linalg.norm(share.matrix, ord=2, axis=(-2, -1)) if linear.is_matrix_map(share) else jnp.abs(share)
+        for share in jax.tree.leaves(shares, is_leaf=linear.is_matrix_map)
     ]
     return jnp.max(jnp.stack([jnp.max(size) for size in sizes]))
 
