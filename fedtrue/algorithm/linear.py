@@ -141,7 +141,9 @@ def identity_minus(factor: Any, maps: Any) -> Any:
 
     def leaf(n: Any) -> Any:
         if is_matrix_map(n):
-            return _like(n, jnp.eye(n.matrix.shape[-1], dtype=n.matrix.dtype) - (factor * n.matrix).astype(n.matrix.dtype))
+            return _like(
+                n, jnp.eye(n.matrix.shape[-1], dtype=n.matrix.dtype) - (factor * n.matrix).astype(n.matrix.dtype)
+            )
         return 1 - (factor * n).astype(n.dtype)
 
     return jax.tree.map(leaf, maps, is_leaf=is_matrix_map)

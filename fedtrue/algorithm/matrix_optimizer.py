@@ -7,7 +7,7 @@ move is linear in the gradients, so the exact trace is again the move fed with t
 Arrays of fewer axes (biases, scales) have a diagonal preconditioner.
 
 SOAP is not here: it runs Adam in the eigenbasis of Shampoo's L and R, so its preconditioner is diagonal in a basis that
-changes during the round. The sum of such maps is a full matrix of (m n)² entries, which no client could send.
+changes during the round. The sum of such maps is a full matrix of (m n)² entries, as of Shampoo on both sides.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,8 @@ def _inverse_root_jvp(k: int, primals: Any, tangents: Any) -> tuple[Array, Array
 
     For λ = uᵏ and f = 1/u that is F_ij = −1 / (u_i u_j Σ_{a<k} u_i^a u_j^(k−1−a)), also where λ_i = λ_j.
     """
-    roots, basis = _roots(*primals, k)
+    a, epsilon = primals
+    roots, basis = _roots(a, epsilon, k)
     u, w = roots[:, None], roots[None, :]
     divided_differences = -1 / (u * w * sum(u**power * w ** (k - 1 - power) for power in range(k)))
     change = tangents[0] + tangents[1] * jnp.eye(len(roots), dtype=roots.dtype)
@@ -175,10 +176,10 @@ def shampoo(
 ) -> ClientOptimizer:
     """R' = R + gᵀ g,  P = (R' + ε I)^(−1/2),  step = g P: Adagrad with a matrix.
 
-    P stands on the smaller side: for a matrix with fewer rows than columns L' = L + g gᵀ and step = (L' + ε I)^(−1/2) g.
-    `sides="both"` is Shampoo as published, step = (L' + ε I)^(−1/4) g (R' + ε I)^(−1/4). The sum of its P_k is a matrix
-    on all m n entries, so it is limited to weight matrices of at most 512 entries. All axes of a weight array but the
-    last count as rows. Arrays with fewer than two axes step as Adagrad's.
+    P stands on the smaller side: for a matrix with fewer rows than columns L' = L + g gᵀ, P = (L' + ε I)^(−1/2) and
+    step = P g. `sides="both"` is Shampoo as published, step = (L' + ε I)^(−1/4) g (R' + ε I)^(−1/4). The sum of its P_k
+    is a matrix on all m n entries, so it is limited to weight matrices of at most 512 entries. All axes of a weight
+    array but the last count as rows. Arrays with fewer than two axes step as Adagrad's.
 
     Args:
         learning_rate: η, a number, a schedule or a function of the round.

@@ -95,8 +95,8 @@ def first_gradient() -> Trace:
 
     As long as a coordinate has had no gradient, N = P_k Σ_{j≤k} move(1, I): all its steps so far count with the newest
     P. From the step after its first gradient on, N' = N + move(1, P). A preconditioner that is a matrix (Muon, Shampoo)
-    has one map for all weights of a leaf: there the first gradient is the first that is not 0 in all of them, so the sum
-    is the exact one unless the first gradients are entirely 0.
+    has one map for all weights of a leaf: there the first gradient is the first that is not 0 in all of them, and if
+    that is the first step's, the sum is the exact one.
     """
     summed = exact()
 

@@ -1,8 +1,8 @@
 """The grid of a sweep: which cells can share a compiled program, and the numbers in which they differ.
 
 Cells share a program if they differ only in their labels, the numbers of their methods (rates, ε, μ …) and, for
-`fedopt` with clients that keep no state, the choice of parts; a client optimizer whose preconditioner is a matrix shares
-only with itself. Numbers that are equal in all cells are constants of the program.
+`fedopt` with clients that keep no state, the choice of parts. A client optimizer whose preconditioner is a matrix
+shares with cells of the same optimizer only. Numbers that are equal in all cells are constants of the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
