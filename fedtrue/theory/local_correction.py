@@ -104,7 +104,8 @@ def measured_constants(task: Task, optimizer: ClientOptimizer, points: Params, l
     """Λ and G, as maxima over the local steps of all clients from all `points`.
 
     Momentum SGD has Λ = τ (1−β^τ) / (τ − β (1−β^τ)/(1−β)) < 2. In general 1 ≤ Λ ≤ τ if no weight W_k is negative. A
-    move with negative weights needs Λ² in place of Λ in `theorem_3`; no optimizer of `ft.client` has any.
+    move with negative weights, or with matrices that do not commute (`muon`, `shampoo`), needs Λ² in place of Λ in
+    `theorem_3`; no optimizer of `ft.client` has negative weights.
 
     Args:
         task: whose clients train.
