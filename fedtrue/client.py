@@ -11,5 +11,18 @@ from fedtrue.algorithm.client_optimizer import (
     sgd,
     yogi,
 )
+from fedtrue.algorithm.matrix_optimizer import muon, shampoo
 
-__all__ = ["adabelief", "adagrad", "adam", "amsgrad", "momentum", "preconditioned", "rmsprop", "sgd", "yogi"]
+__all__ = [
+    "adabelief",
+    "adagrad",
+    "adam",
+    "amsgrad",
+    "momentum",
+    "muon",
+    "preconditioned",
+    "rmsprop",
+    "sgd",
+    "shampoo",
+    "yogi",
+]

@@ -52,6 +52,7 @@ def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOp
         _number(which, [option.beta1 for option in options]),
         any(option.adaptive for option in options),
         all(option.bounded for option in options),
+        all(option.diagonal for option in options),
         chosen_options(lambda numbers: _number(which, numbers), [option.options for option in options]),
     )
 

@@ -37,6 +37,7 @@ class ClientOptimizer(Part):
     beta1: Any = 0.0  # for the paper's trace
     adaptive: bool = False  # whether P depends on the gradients
     bounded: bool = True  # whether P, and so a step's trace, is bounded whatever the gradients
+    diagonal: bool = True  # whether P has one number per weight, and no matrix
     options: StepOptions = NO_OPTIONS
 
 
@@ -402,7 +403,13 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
 
     rate = round_schedule("preconditioned: learning_rate", learning_rate)
     precondition = lambda g, state: (state, state)
-    return replace(sgd(rate), init=init, precondition=precondition, preconditioner=lambda state, g: state)
+    return replace(
+        sgd(rate),
+        init=init,
+        precondition=precondition,
+        preconditioner=lambda state, g: state,
+        diagonal=maps.ndim == 2,
+    )
 
 
 def _refuse_optax(transformation: Any) -> ClientOptimizer:

@@ -191,8 +191,8 @@ def _check_correction(clients: ClientParts) -> None:
     optimizer, correction = clients.optimizer, clients.correction
     if correction.multiplies_by_trace and not optimizer.bounded:
         raise ValueError(
-            f"correction {correction.name!r} multiplies a report of gradients by the trace, which is unbounded for "
-            f"{optimizer.name!r} with initial_accumulator = 0: set initial_accumulator above 0, or use 'moments'"
+            f"correction {correction.name!r} multiplies a report of gradients by the trace, which small gradients make "
+            f"arbitrarily large for this {optimizer.name!r}: set initial_accumulator above 0, or use 'moments'"
         )
     if optimizer.options.weight_decay is not None and correction.needs - {TRACE}:
         raise ValueError(

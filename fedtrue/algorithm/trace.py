@@ -94,7 +94,9 @@ def first_gradient() -> Trace:
     """As exact, but steps before a coordinate's first gradient count with the P of that gradient.
 
     As long as a coordinate has had no gradient, N = P_k Σ_{j≤k} move(1, I): all its steps so far count with the newest
-    P. From the step after its first gradient on, N' = N + move(1, P).
+    P. From the step after its first gradient on, N' = N + move(1, P). A preconditioner that is a matrix (Muon, Shampoo)
+    has one map for all weights of a leaf: there the first gradient is the first that is not 0 in all of them, and if
+    that is the first step's, the sum is the exact one.
     """
     summed = exact()
 
@@ -122,7 +124,7 @@ def first_gradient() -> Trace:
         all_with_this_p = linear.apply(step.p, steps["total"])
         return {
             "memory": new["memory"],
-            "total": jax.tree.map(jnp.where, state["seen"], new["total"], all_with_this_p),
+            "total": linear.where(state["seen"], new["total"], all_with_this_p),
             "steps": steps,
             "seen": jax.tree.map(lambda seen, g: seen | (g != 0), state["seen"], step.gradient),
         }

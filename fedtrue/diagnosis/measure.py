@@ -86,6 +86,11 @@ def measure_round(
             f"method {method.name!r} cannot be decomposed, as it does not declare the parts of its clients: "
             "diagnose a run of fedopt, or of a method with `clients` and one phase per round"
         )
+    if not method.clients.optimizer.diagonal:
+        raise ValueError(
+            f"client optimizer {method.clients.optimizer.name!r} has a matrix as preconditioner, and a round is "
+            "decomposed weight by weight: diagnose a run with a diagonal one, e.g. adam"
+        )
     with float64(task.float64):
         table = federation_of(task, method, setting.local_steps, setting.rate_multipliers, columns={})
         chosen = choose_clients(task, method, server, setting, clients)

@@ -104,7 +104,8 @@ def measured_constants(task: Task, optimizer: ClientOptimizer, points: Params, l
     """Λ and G, as maxima over the local steps of all clients from all `points`.
 
     Momentum SGD has Λ = τ (1−β^τ) / (τ − β (1−β^τ)/(1−β)) < 2. In general 1 ≤ Λ ≤ τ if no weight W_k is negative. A
-    move with negative weights needs Λ² in place of Λ in `theorem_3`; no optimizer of `ft.client` has any.
+    move with negative weights, or with matrices that do not commute (`muon`, `shampoo`), needs Λ² in place of Λ in
+    `theorem_3`; no optimizer of `ft.client` has negative weights.
 
     Args:
         task: whose clients train.
@@ -170,10 +171,9 @@ def _largest_share(weights: PyTree) -> Array:
     """max ‖N⁻¹ W_k‖ over the gradients of one client, N = Σ_k W_k."""
     n = jax.tree.map(lambda w: jnp.sum(w, axis=0), weights)
     shares = jax.vmap(linear.apply, (None, 0))(linear.inverse(n), weights)
-    is_dense = lambda node: isinstance(node, linear.Dense)
     sizes = [
-        jnp.linalg.norm(share.matrix, ord=2, axis=(-2, -1)) if is_dense(share) else jnp.abs(share)
-        for share in jax.tree.leaves(shares, is_leaf=is_dense)
+        jnp.linalg.norm(share.matrix, ord=2, axis=(-2, -1)) if linear.is_matrix_map(share) else jnp.abs(share)
+        for share in jax.tree.leaves(shares, is_leaf=linear.is_matrix_map)
     ]
     return jnp.max(jnp.stack([jnp.max(size) for size in sizes]))
 

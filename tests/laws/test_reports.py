@@ -209,7 +209,7 @@ def test_no_coordinate_moves_by_more_than_the_bound_however_rare_or_large_its_gr
 
 
 def test_a_mean_gradient_times_an_unbounded_trace_is_refused():
-    with pytest.raises(ValueError, match=r"unbounded for 'adam' with initial_accumulator = 0: set initial_accumulator"):
+    with pytest.raises(ValueError, match=r"arbitrarily large for this 'adam': set initial_accumulator above 0"):
         ft.fedopt(ft.client.adam(0.01), correction={"name": "joint", "report": "mean_gradient"})
     ft.fedopt(ft.client.adam(0.01, initial_accumulator=0.1), correction={"name": "joint", "report": "mean_gradient"})
     ft.fedopt(ft.client.adam(0.01), correction="joint")

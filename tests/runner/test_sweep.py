@@ -206,6 +206,33 @@ def test_clients_that_keep_state_share_a_program_only_with_the_same_parts(tmp_pa
     np.testing.assert_allclose(weights(out / cells[0].name), weights(alone), rtol=1e-12)
 
 
+def test_an_optimizer_with_matrices_shares_a_program_with_its_own_cells_only(tmp_path):
+    """Four of Adagrad, four of Muon; corrections and learning rates differ within a program."""
+    text = """
+task = "synthetic_tags"
+rounds = 2
+cohort = 3
+task_options = { clients = 6, words = 12, tags = 4, examples_per_client = 20 }
+[sweep.product]
+client.name = ["adagrad", "muon"]
+client.learning_rate = [0.1, 0.02]
+correction = ["none", "joint"]
+"""
+    cells, out = sweep(text, tmp_path)
+    together = [
+        [cell.config.method["client"]["name"] for cell in group] for _, group in groups(cells, tmp_path / "new")
+    ]
+    assert sorted(together) == [["adagrad"] * 4, ["muon"] * 4]
+    muon = [cell for cell in cells if cell.config.method["client"]["name"] == "muon"]
+    for cell in muon[::3]:
+        alone = tmp_path / cell.name
+        assert main(["run", str(out / cell.name / "config.toml"), "--out", str(alone), "--json"]) == 0
+        for name, value in safetensors.numpy.load_file(alone / "model.safetensors").items():
+            in_sweep = safetensors.numpy.load_file(out / cell.name / "model.safetensors")[name]
+            np.testing.assert_allclose(in_sweep, value, rtol=1e-3, atol=1e-5)
+        np.testing.assert_array_equal(read_run(out / cell.name).rounds["bytes_up"], read_run(alone).rounds["bytes_up"])
+
+
 @pytest.mark.slow
 def test_float32_networks_agree_too(tmp_path):
     text = """

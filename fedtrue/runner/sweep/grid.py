@@ -1,8 +1,8 @@
 """The grid of a sweep: which cells can share a compiled program, and the numbers in which they differ.
 
 Cells share a program if they differ only in their labels, the numbers of their methods (rates, ε, μ …) and, for
-`fedopt` with clients that keep no state, the choice of parts. Numbers that are equal in all cells are constants of the
-program.
+`fedopt` with clients that keep no state, the choice of parts. A client optimizer whose preconditioner is a matrix
+shares with cells of the same optimizer only. Numbers that are equal in all cells are constants of the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,8 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
     )
     method = dict(config.method)
     if _has_selectable_parts(method):
-        method = {key: value for key, value in method.items() if key not in SELECTABLE_PARTS}
+        selectable = [kind for kind in SELECTABLE_PARTS if kind != "client" or _is_diagonal(method["client"])]
+        method = {key: value for key, value in method.items() if key not in selectable}
     return (*settings, structure(method))
 
 
@@ -37,6 +38,11 @@ def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
     """Only without client memory: its structure depends on the client optimizer, the trace and the correction."""
     keeps_reports = part_options(method["correction"]).get("table", False)
     return method["name"] == DEFAULT_METHOD and method["client_state"] == "restart" and not keeps_reports
+
+
+def _is_diagonal(client: Any) -> bool:
+    """Maps of one kind can be selected from; matrices and diagonals are trees of different structure."""
+    return from_spec(client, "client").diagonal
 
 
 def _hashable(value: Any) -> Any:
