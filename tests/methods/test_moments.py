@@ -127,3 +127,15 @@ def test_diagnosis_sees_that_a_table_takes_the_scatter_out_of_small_cohorts(tmp_
         for table in (False, True)
     )
     assert with_table.cohort_scatter < 0.05 * without.cohort_scatter
+
+
+@pytest.mark.parametrize("correction", ["moments", {"name": "local", "report": "intercept", "table": True}], ids=str)
+@pytest.mark.parametrize("name", ["fedprox", "scaffold", "mimelite"])
+def test_methods_with_other_local_steps_take_reports_of_gradients_too(name, correction):
+    """The path changes, the report estimates the same gradient: all end near the minimiser, with unequal steps."""
+    task = ft.tasks.quadratic()
+    client = ft.client.momentum(1e-4) if name == "mimelite" else ft.client.sgd(1e-4)
+    server = ft.server.sgd(0.01) if correction == "moments" else ft.server.sgd(500.0)
+    method = ft.methods.METHODS[name](client, server=server, correction=correction)
+    result = ft.train(task, method, rounds=600, local_steps=[2, 7])
+    assert np.linalg.norm(result.params - task.minimiser) < 0.03
