@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import EPSILON, ClientOptimizer
-from fedtrue.algorithm.move import Move, float_type, momentum_move, plain_move
+from fedtrue.algorithm.move import Move, bias_corrected_move, float_type, plain_move
 from fedtrue.algorithm.schedule import round_schedule
 from fedtrue.algorithm.step_options import with_step_options
 from fedtrue.names import look_up
@@ -151,23 +151,9 @@ def muon(
         side, _ = linear.smaller_side(g)
         return linear.OneSided(inverse_root(linear.gram(statistic, side), epsilon, 2), side)
 
-    move = _muon_move(beta, beta2)
+    not_matrices = lambda state: jax.tree.map(lambda statistic: not _is_matrix(statistic), state["statistics"])
+    move = bias_corrected_move(beta, beta2, not_matrices)  # as Adam's, for vectors; Muon's momentum has none
     return _matrix_optimizer("muon", learning_rate, jnp.zeros_like, accumulate, preconditioner_of, move, beta, False)
-
-
-def _muon_move(beta: Any, beta2: Any) -> Move:
-    """m' = β m + (1−β) g, step = P m' for matrices, P m' · √(1−β₂ᵗ) / (1−βᵏ) for others; k, t as Adam's."""
-    inner = momentum_move(beta, beta)
-
-    def step(g: Any, p: Any, state: Any, memory: Any) -> tuple[Any, Any]:
-        momentum, count = memory
-        step, momentum = inner.step(g, p, state, momentum)
-        count = count + 1
-        scale = jnp.sqrt(1 - beta2 ** state["count"]) / (1 - beta**count)
-        scaled = lambda w, s: s if _is_matrix(w) else (scale * s).astype(s.dtype)
-        return jax.tree.map(scaled, state["statistics"], step), (momentum, count)
-
-    return Move(init=lambda params: (inner.init(params), jnp.zeros((), float_type(params))), step=step)
 
 
 @named("client")

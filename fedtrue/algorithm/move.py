@@ -32,10 +32,11 @@ def momentum_move(beta: Any, dampening: Any, nesterov: bool = False) -> Move:
     return Move(init=lambda params: jax.tree.map(jnp.zeros_like, params), step=step)
 
 
-def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
+def bias_corrected_move(beta1: Any, beta2: Any, is_corrected: Callable[[Any], Any] | None = None) -> Move:
     """m' = β₁ m + (1−β₁) g,  step = P m' · √(1−β₂ᵗ) / (1−β₁ᵏ), as Keras does it.
 
     k counts the momentum's steps and restarts with it; t counts the accumulator's, and lives in the optimizer's state.
+    `is_corrected(state)` says of every leaf of the weights whether the factor is for it; without it, it is for all.
     """
     inner = momentum_move(beta1, beta1)
 
@@ -44,7 +45,11 @@ def bias_corrected_move(beta1: Any, beta2: Any) -> Move:
         step, momentum = inner.step(g, p, state, momentum)
         count = count + 1
         scale = jnp.sqrt(1 - beta2 ** state["count"]) / (1 - beta1**count)
-        return jax.tree.map(lambda s: (scale * s).astype(s.dtype), step), (momentum, count)
+        scaled = lambda tree: jax.tree.map(lambda s: (scale * s).astype(s.dtype), tree)
+        if is_corrected is None:
+            return scaled(step), (momentum, count)
+        chosen = jax.tree.map(lambda corrected, s: scaled(s) if corrected else s, is_corrected(state), step)
+        return chosen, (momentum, count)
 
     return Move(init=lambda params: (inner.init(params), jnp.zeros((), float_type(params))), step=step)
 
