@@ -41,7 +41,7 @@ def compile_quickly() -> None:
 
 
 def _set(variable: str, value: str, parse: Callable[[str], Any]) -> None:
-    """JAX reads the environment when it is imported, and the conftest.py of a folder named to pytest may have done so."""
+    """In the environment and, if a conftest.py has imported JAX already, in its configuration too."""
     if variable not in os.environ:
         os.environ[variable] = value
         if "jax" in sys.modules:

@@ -30,15 +30,15 @@ def plain_adam(rate):
 
 # two 2-D quadratics, H = diag(1,30), diag(20,1), minima (2,1), (−1,−2), τ = 2 and 30, start (5,5), server SGD 1
 TABLE = [
-    (ft.client.sgd, "none", "exact", 0.913, 0.913),
+    pytest.param(ft.client.sgd, "none", "exact", 0.913, 0.913, marks=pytest.mark.slow),
     (ft.client.sgd, "joint", "exact", 0.0428, 0.0040),
-    (ft.client.adagrad, "none", "exact", 2.887, 2.888),
-    (ft.client.adagrad, "joint", "exact", 0.0043, 0.00043),
+    pytest.param(ft.client.adagrad, "none", "exact", 2.887, 2.888, marks=pytest.mark.slow),
+    pytest.param(ft.client.adagrad, "joint", "exact", 0.0043, 0.00043, marks=pytest.mark.slow),
     (ft.client.adam, "none", "exact", 2.904, 2.906),
     (ft.client.adam, "joint", "paper", 0.138, 0.132),
     (ft.client.adam, "joint", "exact", 0.0094, 0.00093),
-    (plain_adam, "joint", "paper", 0.0721, 0.0364),
-    (plain_adam, "joint", "exact", 0.0558, 0.0054),
+    pytest.param(plain_adam, "joint", "paper", 0.0721, 0.0364, marks=pytest.mark.slow),
+    pytest.param(plain_adam, "joint", "exact", 0.0558, 0.0054, marks=pytest.mark.slow),
 ]
 
 
