@@ -9,9 +9,12 @@ import hashlib
 import os
 import platform
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1] / ".cache" / "compiled"
 MAX_BYTES = 1_000_000_000  # of all entries: what changed code no longer needs is never read again
@@ -22,18 +25,27 @@ QUICK_FLAGS, KNOWN_TO_JAXLIB = "--xla_cpu_use_fusion_emitters=false --xla_cpu_pa
 
 
 def share() -> None:
-    """By the environment, so that processes share it too; what is set already stays. Call it before JAX is imported."""
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / cpu_fingerprint()))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    """By the environment, so that processes share it too; what is set already stays. Call it before JAX compiles."""
+    _set("JAX_COMPILATION_CACHE_DIR", str(ROOT / cpu_fingerprint()), str)
+    _set("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0", float)
+    _set("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1", int)
+    _set("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none", str)  # their path is part of every key: a copy is useless
     _write_atomically()
 
 
 def compile_quickly() -> None:
-    """Most tests run a program for milliseconds that took seconds to optimize. Call it before JAX is imported."""
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    """Most tests run a program for milliseconds that took seconds to optimize. Call it before JAX compiles."""
+    _set("JAX_DISABLE_MOST_OPTIMIZATIONS", "1", lambda value: value == "1")
     if version("jaxlib").startswith(KNOWN_TO_JAXLIB) and QUICK_FLAGS not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_FLAGS}".strip()
+
+
+def _set(variable: str, value: str, parse: Callable[[str], Any]) -> None:
+    """In the environment and, if a conftest.py has imported JAX already, in its configuration too."""
+    if variable not in os.environ:
+        os.environ[variable] = value
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(variable.lower(), parse(value))
 
 
 def cpu_fingerprint() -> str:

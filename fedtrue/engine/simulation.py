@@ -130,6 +130,7 @@ class Simulation:
         """Nothing is compiled yet: each program is, when it first runs."""
         self._step_dispatch = StepDispatch(len(self.plan.devices))
         self._cohorts = jax.jit(self._cohorts_from)
+        self._one_round = jax.jit(self._round_of_cell, inline=True)  # traced once: for the shapes of infos and the loop
         own, shared = 0, None  # axes of cells: states and infos have one
         axes = (own, shared, shared, shared, shared, own, own)
         self._run = Program(self._over_cells(self._run_cell, axes), donate_argnums=(5, 6))
@@ -206,14 +207,14 @@ class Simulation:
             buffer = memory
         self._prepare(first_round + rounds)  # the device is computing meanwhile
         taken = np.s_[:rounds] if self.grid is None else np.s_[:, :rounds]
-        infos = jax.tree.map(lambda leaf: np.asarray(leaf[taken]), infos)
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[taken], infos)
         return SimulationState(server, buffer, first_round + rounds), infos
 
     def _decide_dispatch(self, federation: Federation, rows: Any, round_index: int, state: State) -> None:
         """One round by single steps, of which some are timed both ways; its result is not used."""
         if self.dispatch == "timed":
             timed = StepDispatch(len(self.plan.devices), timing=True)
-            self._round_of_cell(None, federation, rows, timed)(jnp.int32(round_index), state)
+            self._round_of_cell(None, federation, rows, jnp.int32(round_index), state, timed)
             self.step_seconds = timed.seconds
             self.dispatch = "step" if timed.seconds and timed.seconds.alone_is_faster else "round"
 
@@ -221,10 +222,10 @@ class Simulation:
         self, federation: Federation, rows: Any, first_round: int, rounds: int, state: State
     ) -> tuple[State, RoundInfo]:
         """The same rounds with one dispatch per local step."""
-        one = self._round_of_cell(None, federation, rows, self._step_dispatch)
         infos = []
         for r in range(rounds):
-            state, info = one(jnp.int32(first_round + r), state)
+            number = jnp.int32(first_round + r)
+            state, info = self._round_of_cell(None, federation, rows, number, state, self._step_dispatch)
             infos.append(jax.tree.map(np.asarray, info))
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *infos)
 
@@ -280,18 +281,25 @@ class Simulation:
         state: State,
         infos: RoundInfo,
     ) -> tuple[State, RoundInfo]:
-        return many_rounds(self._round_of_cell(cell, federation, memory_rows), first_round, rounds, state, infos)
+        step = lambda round_index, state: self._one_round(cell, federation, memory_rows, round_index, state)
+        return many_rounds(step, first_round, rounds, state, infos)
 
     def _round_of_cell(
-        self, cell: Any, federation: Federation, memory_rows: Any, step_dispatch: StepDispatch | None = None
-    ) -> Callable[[Any, State], tuple[State, RoundInfo]]:
+        self,
+        cell: Any,
+        federation: Federation,
+        memory_rows: Any,
+        round_index: Any,
+        state: State,
+        step_dispatch: StepDispatch | None = None,
+    ) -> tuple[State, RoundInfo]:
         plan, seed = self.plan, jnp.uint32(self.seed)
         parts = self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed
         setting = Setting(self.task, *parts, availability=self.availability, step_dispatch=step_dispatch)
-        return lambda round_index, state: one_round(setting, federation, memory_rows, round_index, state)
+        return one_round(setting, federation, memory_rows, round_index, state)
 
     def _empty_infos_of_cell(self, cell: Any, federation: Federation, memory_rows: Any, state: State) -> RoundInfo:
-        shapes = jax.eval_shape(self._round_of_cell(cell, federation, memory_rows), jnp.int32(0), state)[1]
+        shapes = jax.eval_shape(self._one_round, cell, federation, memory_rows, jnp.int32(0), state)[1]
         return jax.tree.map(lambda leaf: jnp.zeros((ROUNDS_PER_DISPATCH, *leaf.shape), leaf.dtype), shapes)
 
     def _over_cells(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:

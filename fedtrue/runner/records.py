@@ -112,6 +112,18 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def _parsed(lines: list[bytes], path: Path) -> Iterable[Line]:
+    try:
+        together = json.loads(b"[" + b",".join(lines) + b"]")  # faster than one call per line
+    except ValueError:
+        together = []
+    if len(together) == len(lines):
+        for line, values in zip(lines, together):
+            yield _with_nan(values) if b"null" in line else values
+    else:
+        yield from _parsed_one_by_one(lines, path)
+
+
+def _parsed_one_by_one(lines: list[bytes], path: Path) -> Iterable[Line]:
     for number, line in enumerate(lines, 1):
         try:
             yield _with_nan(json.loads(line))

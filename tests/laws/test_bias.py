@@ -42,7 +42,13 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("client, correction, trace, at_1e_3, at_1e_4", TABLE)
+SLOW = [row for row in TABLE if row[0] in (ft.client.adagrad, plain_adam) or row[:2] == (ft.client.sgd, "none")]
+
+
+@pytest.mark.parametrize(
+    "client, correction, trace, at_1e_3, at_1e_4",
+    [pytest.param(*row, marks=pytest.mark.slow if row in SLOW else ()) for row in TABLE],
+)
 def test_end_points_equal_those_of_the_reference_table(client, correction, trace, at_1e_3, at_1e_4):
     np.testing.assert_allclose(distances(client, [1e-3, 1e-4], correction, trace), [at_1e_3, at_1e_4], rtol=0.02)
 

@@ -1,6 +1,7 @@
 """Settings are recorded as used; settings that nothing reads are refused by name."""
 
 import json
+import shutil
 import tomllib
 
 import numpy as np
@@ -123,24 +124,35 @@ OTHERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    run(folder)
+    return folder
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    """The folder of a run of its own, as `run` leaves it."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
 @pytest.mark.parametrize("which", OTHERS)
-def test_resuming_with_other_settings_reports_the_differences_and_writes_nothing(which, tmp_path):
-    run(tmp_path / "run")
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+def test_resuming_with_other_settings_reports_the_differences_and_writes_nothing(which, finished):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     changed, said = OTHERS[which]
     with pytest.raises(ValueError, match=f"holds another run \\(.*{said}"):
-        run(tmp_path / "run", resume=True, **changed)
-    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+        run(finished, resume=True, **changed)
+    after = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     assert {path: data for path, data in after.items() if path.name != ".lock"} == {
         path: data for path, data in before.items() if path.name != ".lock"
     }
 
 
-def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(tmp_path):
-    run(tmp_path / "run")
+def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(finished):
     with pytest.raises(ValueError, match="rounds was 4, is 3"):
-        run(tmp_path / "run", resume=True, rounds=3)
-    assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["rounds"] == 4
+        run(finished, resume=True, rounds=3)
+    assert tomllib.loads((finished / "config.toml").read_text())["rounds"] == 4
 
 
 def test_arrays_of_the_same_shape_with_other_numbers_are_other_data(tmp_path):
@@ -157,13 +169,12 @@ def test_arrays_of_the_same_shape_with_other_numbers_are_other_data(tmp_path):
     run(tmp_path / "run", task(0), resume=True)
 
 
-def test_a_run_can_be_resumed_for_more_rounds_and_its_config_records_it(tmp_path):
-    run(tmp_path / "parts")
-    run(tmp_path / "parts", resume=True, rounds=7)
+def test_a_run_can_be_resumed_for_more_rounds_and_its_config_records_it(finished, tmp_path):
+    run(finished, resume=True, rounds=7)
     whole = run(tmp_path / "whole", rounds=7)
-    parts = run(tmp_path / "parts", resume=True, rounds=7)
+    parts = run(finished, resume=True, rounds=7)
     np.testing.assert_array_equal(parts.params, whole.params)
-    assert tomllib.loads((tmp_path / "parts" / "config.toml").read_text())["rounds"] == 7
+    assert tomllib.loads((finished / "config.toml").read_text())["rounds"] == 7
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -228,14 +239,15 @@ client = "adagrad"
 """
 
 
-def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(tmp_path):
+@pytest.mark.parametrize("compared", [1, pytest.param(4, marks=pytest.mark.slow)], ids=["one per program", "all"])
+def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(compared, tmp_path):
     from fedtrue.runner.sweep.run import prepare
 
     (tmp_path / "sweep.toml").write_text(SWEEP)
     cells, groups = prepare(tmp_path / "sweep.toml", tmp_path / "out")
     assert (len(cells), [len(group) for _, group in groups]) == (8, [4, 2, 2])  # mu and the rate are numbers
     assert main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--json"]) == 0
-    for cell in cells:
+    for cell in [cell for _, group in groups for cell in group[-compared:]]:
         alone = tmp_path / "alone" / cell.name
         config = str(tmp_path / "out" / cell.name / "config.toml")
         assert main(["run", config, "--out", str(alone), "--json"]) == 0

@@ -43,7 +43,9 @@ def resumed(folder):
     return main(["resume", str(folder)])
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "number, code", [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_finishes_the_dispatch_saves_and_exits_with_its_code_and_the_run_resumes(
     number, code, whole, tmp_path
 ):

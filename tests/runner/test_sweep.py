@@ -1,5 +1,6 @@
 """Cells of a sweep are runs: trained together, each gives the result of a single run, even if interrupted."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -113,16 +114,22 @@ def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, p
         np.testing.assert_allclose(weights(halved / cell.name), weights(out / cell.name), rtol=1e-12)
 
 
-def test_a_stopped_sweep_resumes_bit_for_bit_and_finished_cells_are_not_changed(tmp_path, parts):
-    cells, out = parts
-    stop = Stop()
+@pytest.fixture(scope="module")
+def stopped_sweep(tmp_path_factory):
+    folder, stop = tmp_path_factory.mktemp("stopped"), Stop()
 
     def after_some_rounds(name, lines):
         stop.signal = 2 if len(lines) >= 9 else 0
 
-    with pytest.raises(Stopped, match=f"resume {tmp_path / 'out'}"):
-        sweep(PARTS, tmp_path, stop=stop, on_progress=after_some_rounds)
-    assert not list((tmp_path / "out").glob("*/summary.json"))
+    with pytest.raises(Stopped, match=f"resume {folder / 'out'}"):
+        sweep(PARTS, folder, stop=stop, on_progress=after_some_rounds)
+    assert not list((folder / "out").glob("*/summary.json"))
+    return folder / "out"
+
+
+def test_a_stopped_sweep_resumes_bit_for_bit_and_finished_cells_are_not_changed(tmp_path, parts, stopped_sweep):
+    cells, out = parts
+    shutil.copytree(stopped_sweep, tmp_path / "out")
     assert main(["resume", str(tmp_path / "out"), "--json"]) == 0
     for cell in cells:
         np.testing.assert_array_equal(weights(tmp_path / "out" / cell.name), weights(out / cell.name))
@@ -132,16 +139,10 @@ def test_a_stopped_sweep_resumes_bit_for_bit_and_finished_cells_are_not_changed(
         assert path.stat().st_mtime_ns == written[path], path
 
 
-def test_a_cell_can_be_resumed_alone(tmp_path, parts):
+def test_a_cell_can_be_resumed_alone(tmp_path, parts, stopped_sweep):
     """Its folder contains only its own state, although the program of the group had that of all servers."""
     cells, out = parts
-    stop = Stop()
-
-    def after_some_rounds(name, lines):
-        stop.signal = 15 if len(lines) >= 9 else 0
-
-    with pytest.raises(Stopped):
-        sweep(PARTS, tmp_path, stop=stop, on_progress=after_some_rounds)
+    shutil.copytree(stopped_sweep, tmp_path / "out")
     for cell in (cells[5], cells[9]):  # server Adagrad, server momentum
         assert main(["resume", str(tmp_path / "out" / cell.name), "--json"]) == 0
         np.testing.assert_allclose(weights(tmp_path / "out" / cell.name), weights(out / cell.name), rtol=1e-12)
