@@ -7,11 +7,13 @@ from typing import Any
 
 from fedtrue.runner.records import Run
 from fedtrue.runner.settings import LOGGERS
+from fedtrue.spec import part_name, part_options
 from fedtrue.tasks.own_file import short_name
 
 NOT_SETTINGS = ("label", "reference", "checkpoint_every", *LOGGERS)  # they do not change what a run computes
 RATES = {"client_rate": "client.learning_rate", "server_rate": "server.learning_rate"}
 PARTS = ("client", "server")
+SHORT_PARTS = ("correction", "trace", "sampling", "weighting")  # often recorded by their name alone
 TITLES = {
     "client.name": "client",
     "client.learning_rate": "client rate",
@@ -75,10 +77,16 @@ def runs_of(groups: Iterable[Group]) -> list[Run]:
 
 
 def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"client": {"name": "adam"}} → {"client.name": "adam"}; named methods' rates get the names that parts' have."""
+    """{"client": {"name": "adam"}} → {"client.name": "adam"}; named methods' rates get the names that parts' have.
+
+    A correction with options has its name under the same key as one without.
+    """
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key in SHORT_PARTS and not prefix:
+            flat[key] = part_name(value)
+            flat.update(flatten_config(part_options(value), f"{key}."))
+        elif isinstance(value, Mapping):
             flat.update(flatten_config(value, f"{prefix}{key}."))
         elif prefix or key not in NOT_SETTINGS:
             flat[prefix + RATES.get(key, key)] = value if prefix or key != "task" else short_name(str(value))

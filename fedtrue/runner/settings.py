@@ -143,7 +143,7 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     ),
     "server": ("NAME", "server optimizer (default sgd)"),
     "server_rate": ("FLOAT|SCHEDULE", "its learning rate, as for the client (default: the task's recommendation)"),
-    "correction": ("NAME", "none, local or joint (default joint)"),
+    "correction": ("NAME", "none, local, joint or moments (default joint)"),
     "trace": ("NAME", "exact, or paper for Algorithm 1's (default exact)"),
     "client_state": ("NAME", "restart, sync or inherit (default restart)"),
     "sampling": ("NAME", "uniform or by_size (default uniform)"),

@@ -86,3 +86,10 @@ def test_rates_have_as_few_digits_as_keep_them_distinct():
 
 def test_a_sweep_folder_is_read_as_all_its_runs(made_runs):
     assert len(find_runs([made_runs["sweep"]])) == 56  # 2 panels × 7 client rates × 4 server rates
+
+
+def test_a_correction_with_options_has_its_name_under_the_key_of_one_without():
+    assert flatten_config({"correction": "moments"}) == {"correction": "moments"}
+    with_options = flatten_config({"correction": {"name": "moments", "lagged": True}})
+    assert with_options == {"correction": "moments", "correction.lagged": True}
+    assert differing_settings([{"correction": "moments"}, with_options]) == ["correction.lagged"]
