@@ -68,7 +68,10 @@ def test_with_a_correction_the_sizes_are_of_what_clients_send(correction):
 def test_clients_send_one_number_besides_their_update():
     task = ft.tasks.quadratic(HESSIANS, MINIMA)
     history = ft.train(task, ft.methods.fedexp(ft.client.sgd(0.01)), rounds=1, local_steps=1, cohort=2).history
-    assert (history["bytes_up"][0], history["bytes_down"][0]) == (2 * (16 + 8), 2 * 16)  # 2 clients, 2 weights of 8 bytes
+    assert (history["bytes_up"][0], history["bytes_down"][0]) == (
+        2 * (16 + 8),
+        2 * 16,
+    )  # 2 clients, 2 weights of 8 bytes
 
 
 @pytest.mark.parametrize("correction", ["moments", "local(table=true)"])

@@ -24,7 +24,7 @@ def test_without_momentum_it_is_fedavg_bit_for_bit():
 
 @pytest.mark.parametrize("rate", [0.1, SCHEDULE], ids=["constant", "schedule"])
 def test_three_rounds_by_hand(rate):
-    """F_1 = (x−1)², F_2 = 2 (x+1)², from x = 2, u = 0; α = 0.8, β = 0.5, two local steps; γ: 0.1, or halved per round."""
+    """F_1 = (x−1)², F_2 = 2 (x+1)², from x = 2, u = 0; α = 0.8, β = 0.5, two steps; γ: 0.1, or halved per round."""
     alpha, beta, x, u = 0.8, 0.5, 2.0, 0.0
     for gamma in (0.1, 0.1, 0.1) if rate == 0.1 else (0.1, 0.05, 0.025):
         ends = []

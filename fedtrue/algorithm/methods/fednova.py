@@ -68,6 +68,12 @@ def fednova(
 def normalised(tau_eff: float | str) -> Correction:
     """τ_eff mean(Δ_i / N_i); the same N_i for all weights, so it is sent once."""
 
+    by_mean = isinstance(tau_eff, str)
+    if isinstance(tau_eff, str):
+        look_up("fednova: tau_eff", TAU_EFF, tau_eff)
+    else:
+        check_float("fednova: tau_eff", tau_eff, open_low=True)
+
     def send(steps: Steps) -> Sent:
         update = linear.apply(linear.inverse(steps.trace), steps.pseudo_gradient)
         return {"update": update, "trace": jax.tree.leaves(steps.trace)[0]} if by_mean else {"update": update}
@@ -76,9 +82,4 @@ def normalised(tau_eff: float | str) -> Correction:
         factor = mean["trace"] if by_mean else tau_eff
         return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), mean["update"]), state
 
-    by_mean = isinstance(tau_eff, str)
-    if by_mean:
-        look_up("fednova: tau_eff", TAU_EFF, tau_eff)
-    else:
-        check_float("fednova: tau_eff", tau_eff, open_low=True)
     return Correction(send, receive, needs=frozenset({TRACE}))
