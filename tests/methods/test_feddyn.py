@@ -110,6 +110,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(on_device, tmp_p
     np.testing.assert_array_equal(parts.params, whole.params)
 
 
+def test_diagnosis_finds_that_a_run_with_unequal_steps_has_converged(tmp_path):
+    ft.train(task(), ft.methods.feddyn(ft.client.sgd(0.01), alpha=ALPHA), rounds=500, local_steps=STEPS, out=tmp_path)
+    verdict = ft.diagnose(tmp_path, orders=2).verdict
+    assert not verdict.biased and "has converged" in verdict.sentence
+
+
 def test_what_has_no_such_fixed_point_is_refused():
     with pytest.raises(ValueError, match=r"'by_size' may draw a client twice.*needs sampling 'uniform'"):
         ft.methods.feddyn(ft.client.sgd(0.1), sampling="by_size")

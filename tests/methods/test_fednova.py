@@ -62,6 +62,28 @@ def test_with_equal_steps_it_is_fedavg():
     np.testing.assert_allclose(run(ft.methods.fednova(ft.client.sgd(0.01))), run(ft.methods.fedavg(0.01)), rtol=1e-12)
 
 
+def test_weight_decay_and_clipping_by_norm_are_those_of_the_local_correction():
+    """Without momentum the decay has the trace of the gradients, and is multiplied by τ_eff = 3 like them."""
+    client = ft.client.sgd(0.01, weight_decay=0.5, clip_norm=2.0)
+    run = lambda method: ft.train(task(noise=1.0), method, rounds=20, local_steps=STEPS, cohort=2, seed=3).params
+    local = ft.fedopt(client, ft.server.sgd(3.0), correction="local", trace="exact")
+    np.testing.assert_allclose(run(ft.methods.fednova(client, tau_eff=3.0)), run(local), rtol=1e-12)
+
+
+def test_diagnosis_finds_the_bias_of_fedavg_and_none_in_fednova(tmp_path):
+    def diagnosed(method, folder):
+        ft.train(task(), method, rounds=50, local_steps=STEPS, out=folder)
+        return ft.diagnose(folder, orders=2)
+
+    fedavg, fednova = (
+        diagnosed(method, tmp_path / method.name)
+        for method in (ft.methods.fedavg(1e-3), ft.methods.fednova(ft.client.sgd(1e-3)))
+    )
+    biases = [found.diagnosis.numbers.pieces["bias"].norm for found in (fedavg, fednova)]
+    assert biases[0] > 0.1 * fedavg.diagnosis.numbers.clients_scale
+    assert biases[1] < 1e-12 * fednova.diagnosis.numbers.clients_scale
+
+
 def test_one_round_by_hand():
     """F_1 = (x−1)², F_2 = 2 (x+1)², from x = 2, η = 0.1; one step and two steps."""
     two = ft.tasks.quadratic([[2.0], [4.0]], [[1.0], [-1.0]], start=[2.0])

@@ -68,10 +68,10 @@ def feddyn(
         return moved, _plus(h, alpha, steps.pseudo_gradient)  # Δ_i = x − y_i
 
     def update(pseudo_gradient: Any, server: ServerState, sums: WeightedSums, context: Context) -> tuple[Any, Any]:
-        s = _plus(server.optimizer, alpha, _objective_sum(sums))
+        s = _plus(server.optimizer, alpha, objective_sum(sums))
         return jax.tree.map(lambda d, s: -(d + (s / alpha).astype(d.dtype)), pseudo_gradient, s), s
 
-    def _objective_sum(sums: WeightedSums) -> PyTree:
+    def objective_sum(sums: WeightedSums) -> PyTree:
         """Σ p_i Δ_i over the cohort."""
         if not is_mean_of_updates:
             return weighted_sum(sums, "moved")

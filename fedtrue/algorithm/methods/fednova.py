@@ -67,7 +67,6 @@ def fednova(
 
 def normalised(tau_eff: float | str) -> Correction:
     """τ_eff mean(Δ_i / N_i); the same N_i for all weights, so it is sent once."""
-
     by_mean = isinstance(tau_eff, str)
     if isinstance(tau_eff, str):
         look_up("fednova: tau_eff", TAU_EFF, tau_eff)
