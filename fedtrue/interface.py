@@ -16,7 +16,7 @@ from fedtrue.algorithm.interface import (
     Phase,
     ServerState,
 )
-from fedtrue.algorithm.method import federated
+from fedtrue.algorithm.method import ServerStep, federated
 from fedtrue.algorithm.report import Steps
 from fedtrue.spec import named
 
@@ -35,6 +35,7 @@ __all__ = [
     "Loss",
     "Phase",
     "ServerState",
+    "ServerStep",
     "Steps",
     "WeightedSums",
     "federated",

@@ -21,6 +21,8 @@ VALUES = {  # an option's value in these tests, where its default would hide a m
     "server_rate": 0.5,
     "epsilon": 1e-4,
     "mu": 0.3,
+    "alpha": 2.0,
+    "tau_eff": 3.0,
     "beta": 0.8,
     "beta1": 0.7,
     "beta2": 0.95,
@@ -43,12 +45,14 @@ VALUES = {  # an option's value in these tests, where its default would hide a m
     "boundaries": [3],
     "schedule": {"name": "exponential", "initial": 0.5, "factor": 0.25},
 }
+OWN_VALUES = {"fednova": {"client": {"name": "momentum", "learning_rate": 0.01, "beta": 0.6}}}  # refuses adaptive ones
 EVERY_PART = [(kind, name) for kind in KINDS for name in FACTORIES[kind]]
 
 
 def built(kind, name):
     factory = FACTORIES[kind][name]
-    return factory(**{key: VALUES[key] for key in option_table(factory) if key in VALUES})
+    values = VALUES | OWN_VALUES.get(name, {})
+    return factory(**{key: values[key] for key in option_table(factory) if key in values})
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_PART)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,17 @@ class Method(Part):
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
 
 
+class ServerStep(NamedTuple):
+    """A server's step that sees more than the pseudo-gradient: the round, and what clients contribute besides."""
+
+    init: Callable[[Any], Any]  # params → state, kept as the `optimizer` of the `ServerState`
+    update: Callable[[Any, ServerState, WeightedSums, Context], tuple[Any, Any]]
+    """(pseudo-gradient, server, sums, context) → (what is added to the weights, state)"""
+
+
 def federated(
     clients: ClientParts,
-    server: ServerOptimizer,
+    server: ServerOptimizer | ServerStep,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
     init_shared: Callable[[Any], Any] = lambda params: (),
@@ -50,7 +58,7 @@ def federated(
 
     Args:
         clients: the clients' optimizer, trace and correction, and the rule that the method adds to their steps.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
+        server: the server's optimizer, one of `ft.server`, any optax transformation, or a `ServerStep`.
         sampling: "uniform" or "by_size".
         weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
         init_shared: params → what the server shares with its clients besides the weights.
@@ -65,18 +73,18 @@ def federated(
     >>> ft.train(ft.tasks.quadratic(), method, rounds=2, local_steps=3).summary["rounds"]
     2
     """
-    clients, server = _built(clients), from_spec(server, "server")
+    clients, server_step = _built(clients), _server_step(server)
     sampling, weighting = from_spec(sampling, "sampling"), weighting and from_spec(weighting, "weighting")
 
     def init(params: Any) -> ServerState:
-        return ServerState(params, server.init(params), init_shared(params), _init_correction(clients, params))
+        return ServerState(params, server_step.init(params), init_shared(params), _init_correction(clients, params))
 
     def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
         means = {name: aggregation.mean(sums, name) for name in sums.contributions}
         pseudo_gradient, correction_state = _receive(clients.correction, means, sums, state.correction)
         if clients.optimizer.options.weight_decay is not None:
             pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
-        updates, optimizer_state = server.update(pseudo_gradient, state.optimizer, state.params)
+        updates, optimizer_state = server_step.update(pseudo_gradient, state, sums, context)
         params = optax.apply_updates(state.params, updates)
         shared = receive_shared(state, sums, context)
         return ServerState(params, optimizer_state, shared, correction_state), pseudo_gradient
@@ -142,6 +150,16 @@ def _built(clients: ClientParts) -> ClientParts:
         optimizer=from_spec(clients.optimizer, "client"),
         trace=from_spec(clients.trace, "trace"),
         correction=from_spec(clients.correction, "correction"),
+    )
+
+
+def _server_step(server: ServerOptimizer | ServerStep) -> ServerStep:
+    """A server optimizer as a step that looks at the pseudo-gradient only."""
+    if isinstance(server, ServerStep):
+        return server
+    optimizer = from_spec(server, "server")
+    return ServerStep(
+        optimizer.init, lambda d, state, sums, context: optimizer.update(d, state.optimizer, state.params)
     )
 
 

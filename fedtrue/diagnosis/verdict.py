@@ -107,7 +107,7 @@ def _bias(diagnosis: Diagnosis) -> tuple[str, str]:
         if _choice(diagnosis, "trace") == "exact":
             return "the bias of the exact trace, which fails for weights without a gradient in a first batch", cure
         return "the bias of the paper's trace, which is not what the clients' preconditioners add up to", cure
-    if part_name(diagnosis.method) == "scaffold":
+    if part_name(diagnosis.method) in ("scaffold", "feddyn"):
         return "control variates that have not converged yet", "train for more rounds"
     reason = f"the non-vanishing bias of uncorrected clients, which enter with {n.min():.2g} to {n.max():.2g} times"
     cure = "use --correction joint"

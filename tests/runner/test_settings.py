@@ -191,12 +191,16 @@ def test_a_run_with_python_parts_says_how_it_is_diagnosed(tmp_path, capsys):
     assert "ft.diagnose(RUN, task, method)" in refused(["diagnose", str(tmp_path / "run")], capsys)
 
 
-# --- the three methods, everywhere ------------------------------------------------------------------------------------
+# --- methods with other local or server steps, everywhere ------------------------------------------------------------
 
 NEW = {
     "fedprox": ["--client-rate", "0.02", "--set", "mu=0.5"],
     "scaffold": ["--client-rate", "0.02", "--set", "option=II"],
     "mimelite": ["--client", "adam", "--client-rate", "0.02"],
+    "slowmo": ["--client-rate", "0.02", "--server-rate", "0.8", "--set", "beta=0.5"],
+    "fednova": ["--client", "momentum", "--client-rate", "0.02", "--set", "mu=0.5"],
+    "feddyn": ["--client", "adagrad", "--client-rate", "0.02", "--set", "alpha=2"],
+    "fedexp": ["--client-rate", "0.02", "--correction", "joint"],
 }
 
 
@@ -237,15 +241,52 @@ option = "I"
 method = "mimelite"
 client = "adagrad"
 """
+OTHER_SERVER_STEPS = """
+task = "quadratic"
+rounds = 5
+local_steps = [2, 5]
+client_rate = 0.02
+[[sweep.cells]]
+method = "slowmo"
+beta = 0.5
+[[sweep.cells]]
+method = "slowmo"
+beta = 0.9
+server_rate = 0.5
+[[sweep.cells]]
+method = "fednova"
+[[sweep.cells]]
+method = "fednova"
+tau_eff = 3.0
+[[sweep.cells]]
+method = "fednova"
+tau_eff = 4.0
+[[sweep.cells]]
+method = "feddyn"
+alpha = 2.0
+[[sweep.cells]]
+method = "feddyn"
+alpha = 5.0
+[[sweep.cells]]
+method = "fedexp"
+epsilon = 0.001
+[[sweep.cells]]
+method = "fedexp"
+epsilon = 1.0
+"""
+GROUPS = {"local steps": (SWEEP, [4, 2, 2]), "server steps": (OTHER_SERVER_STEPS, [2, 1, 2, 2, 2])}
 
 
 @pytest.mark.parametrize("compared", [1, pytest.param(4, marks=pytest.mark.slow)], ids=["one per program", "all"])
-def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(compared, tmp_path):
+@pytest.mark.parametrize("name", GROUPS)
+def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(name, compared, tmp_path):
     from fedtrue.runner.sweep.run import prepare
 
-    (tmp_path / "sweep.toml").write_text(SWEEP)
+    text, sizes = GROUPS[name]
+    (tmp_path / "sweep.toml").write_text(text)
     cells, groups = prepare(tmp_path / "sweep.toml", tmp_path / "out")
-    assert (len(cells), [len(group) for _, group in groups]) == (8, [4, 2, 2])  # mu and the rate are numbers
+    assert len(cells) == sum(sizes)
+    assert [len(group) for _, group in groups] == sizes  # mu, beta and the rate are numbers; tau_eff "mean" is not
     assert main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"), "--json"]) == 0
     for cell in [cell for _, group in groups for cell in group[-compared:]]:
         alone = tmp_path / "alone" / cell.name

@@ -2,10 +2,14 @@
 
 from fedtrue.algorithm.method import fedopt
 from fedtrue.algorithm.methods.fedavg import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from fedtrue.algorithm.methods.feddyn import feddyn
+from fedtrue.algorithm.methods.fedexp import fedexp
+from fedtrue.algorithm.methods.fednova import fednova
 from fedtrue.algorithm.methods.fedprox import fedprox
 from fedtrue.algorithm.methods.mimelite import mimelite
 from fedtrue.algorithm.methods.moments import moments
 from fedtrue.algorithm.methods.scaffold import scaffold
+from fedtrue.algorithm.methods.slowmo import slowmo
 from fedtrue.spec import FACTORIES
 
 METHODS = FACTORIES["method"]
@@ -16,10 +20,14 @@ __all__ = [
     "fedadam",
     "fedavg",
     "fedavgm",
+    "feddyn",
+    "fedexp",
+    "fednova",
     "fedopt",
     "fedprox",
     "fedyogi",
     "mimelite",
     "moments",
     "scaffold",
+    "slowmo",
 ]

@@ -36,8 +36,10 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
 
 def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
     """Only without client memory: its structure depends on the client optimizer, the trace and the correction."""
+    if method["name"] != DEFAULT_METHOD:
+        return False
     keeps_reports = part_options(method["correction"]).get("table", False)
-    return method["name"] == DEFAULT_METHOD and method["client_state"] == "restart" and not keeps_reports
+    return method["client_state"] == "restart" and not keeps_reports
 
 
 def _is_diagonal(client: Any) -> bool:
