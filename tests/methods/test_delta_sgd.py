@@ -76,6 +76,15 @@ def test_the_exact_trace_is_the_sum_of_the_step_sizes():
     np.testing.assert_allclose(params["b"], -0.5, rtol=1e-5)
 
 
+def test_training_compares_gradients_of_the_same_batch():
+    """With noise and h = 2: η_0 = 0.9, then γ/(2h) = 0.5 exactly, so N = 1.4; the updates are Δ and Δ / N."""
+    noisy = ft.tasks.quadratic(**ONE, noise=2.0)
+    moved, by_trace = (
+        run(noisy, local_steps=2, initial_rate=0.9, correction=correction)[0] - 5 for correction in ("none", "local")
+    )
+    assert moved / by_trace == pytest.approx(1.4, rel=1e-12)
+
+
 def test_it_sends_what_fedavg_sends():
     history = ft.train(ft.tasks.quadratic(**ONE), ft.methods.delta_sgd(), rounds=1).history
     assert (history["bytes_up"][0], history["bytes_down"][0]) == (8, 8)

@@ -24,8 +24,8 @@ local_steps = [2, 5]
 """
 SETTINGS = {
     "mime": 'method = "mime"\nclient = { name = "momentum" }',
-    "adaalter": 'method = { name = "adaalter", client_rate = 0.1 }',
-    "sync_momentum": 'method = { name = "sync_momentum", client_rate = 0.01 }',
+    "adaalter": 'method = "adaalter"\nclient_rate = 0.1',
+    "sync_momentum": 'method = "sync_momentum"\nclient_rate = 0.01',
     "delta_sgd": 'method = "delta_sgd"',
 }
 

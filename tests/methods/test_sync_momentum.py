@@ -70,8 +70,8 @@ def test_bytes_count_weights_and_buffer_both_ways():
 
 
 def test_diagnosis_leaves_out_the_momentum_of_earlier_rounds(tmp_path):
-    """At the decomposed round all that clients move is by gradients of this round: at the optimum of one client, 0."""
+    """One client without noise moves by N ∇F in the frozen round; with the buffer of earlier rounds it moves more."""
     one = ft.tasks.quadratic([[2.0]], [[1.0]], start=[5.0])
-    ft.train(one, ft.methods.sync_momentum(ETA, beta=BETA), rounds=300, local_steps=3, out=tmp_path)
+    ft.train(one, ft.methods.sync_momentum(ETA, beta=BETA), rounds=3, local_steps=3, out=tmp_path)
     numbers = ft.diagnose(tmp_path, orders=2).diagnosis.numbers
-    assert numbers.pieces["bias"].norm < 1e-9
+    assert numbers.pieces["noise"].norm < 1e-9 * numbers.clients_scale  # with the buffer: 0.9 of it
