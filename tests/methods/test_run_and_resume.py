@@ -12,7 +12,7 @@ METHODS = {  # flags, an option and two of its values
     "mime": (["--client", "adam", "--client-rate", "0.01"], "client.learning_rate", (0.01, 0.02)),
     "adaalter": (["--client-rate", "0.1"], "epsilon", (1.0, 0.5)),
     "sync_momentum": (["--client-rate", "0.01"], "beta", (0.9, 0.5)),
-    "delta_sgd": ([], "delta", (0.1, 1.0)),
+    "delta_sgd": (["--client-rate", "0.1"], "delta", (0.1, 1.0)),
 }
 SWEEP = """
 task = "quadratic"

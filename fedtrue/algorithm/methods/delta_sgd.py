@@ -35,9 +35,9 @@ from fedtrue.spec import by_name, named
 
 @named("method")
 def delta_sgd(
+    client_rate: float = 0.2,
     gamma: float = 2.0,
     delta: float = 0.1,
-    initial_rate: float = 0.2,
     initial_ratio: float = 1.0,
     server: ServerOptimizer = by_name("sgd"),
     correction: Correction = by_name("none"),
@@ -47,9 +47,9 @@ def delta_sgd(
     """Kim et al. 2024: client SGD without a learning rate to tune; every client adapts its own, each round from η_0.
 
     Args:
+        client_rate: η_0, the first step size of every client in a round.
         gamma: γ, which multiplies the inverse of the local smoothness.
         delta: δ, how fast a step size may grow.
-        initial_rate: η_0, the first step size of a round.
         initial_ratio: θ_0, the ratio of step sizes before the first.
         server: the server's optimizer, one of `ft.server`, or any optax transformation.
         correction: "none", "local", "joint", or an `ft.Correction`; the trace is the exact one, N = Σ η_k.
@@ -60,23 +60,23 @@ def delta_sgd(
         A method for `ft.train`.
 
     >>> import fedtrue as ft
-    >>> method = ft.methods.delta_sgd(initial_rate=0.1)
+    >>> method = ft.methods.delta_sgd(client_rate=0.1)
     >>> result = ft.train(ft.tasks.quadratic(), method, rounds=3, local_steps=4)
     """
+    check_float("delta_sgd: client_rate", client_rate, open_low=True)
     check_float("delta_sgd: gamma", gamma, open_low=True)
     check_float("delta_sgd: delta", delta)
-    check_float("delta_sgd: initial_rate", initial_rate, open_low=True)
     check_float("delta_sgd: initial_ratio", initial_ratio)
-    clients = smoothness_sgd(gamma, delta, initial_rate, initial_ratio)
+    clients = smoothness_sgd(client_rate, gamma, delta, initial_ratio)
     return federated(ClientParts(clients, exact(), correction), server, sampling, weighting)
 
 
-def smoothness_sgd(gamma: Any, delta: Any, initial_rate: Any, initial_ratio: Any) -> ClientOptimizer:
+def smoothness_sgd(first_rate: Any, gamma: Any, delta: Any, initial_ratio: Any) -> ClientOptimizer:
     """P = η_k, a number; the learning rate that multiplies it is 1."""
 
     def init(params: Any, client: Any) -> dict[str, Any]:
         number = lambda value: jnp.asarray(value, float_type(params))
-        return {"previous": params, "rate": number(initial_rate), "ratio": number(initial_ratio), "first": number(1.0)}
+        return {"previous": params, "rate": number(first_rate), "ratio": number(initial_ratio), "first": number(1.0)}
 
     def observe(state: dict[str, Any], x: Any, g: Any, gradient_at: Callable[[Any], Any]) -> dict[str, Any]:
         moved, changed = _distance(x, state["previous"]), _distance(g, gradient_at(state["previous"]))
