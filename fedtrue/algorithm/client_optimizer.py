@@ -8,7 +8,7 @@ Keeping the two apart is what makes the exact trace one mechanism for all of the
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,9 @@ from fedtrue.types import Array, LearningRate
 EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
 
 
+Observe: TypeAlias = Callable[[Any, Any, Any, Callable[[Any], Any]], Any]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ClientOptimizer(Part):
     """What a client does with its gradients."""
@@ -39,6 +42,7 @@ class ClientOptimizer(Part):
     bounded: bool = True  # whether P, and so a step's trace, is bounded whatever the gradients
     diagonal: bool = True  # whether P has one number per weight, and no matrix
     options: StepOptions = NO_OPTIONS
+    observe: Observe | None = None  # before `precondition`: (state, x, g, weights → gradient of this batch) → state
 
 
 class Constants(NamedTuple):

@@ -1,6 +1,7 @@
 """The local steps of one client: Algorithm 1's inner loop, and the rules that other methods add to it.
 
 g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
+      − ∇F_i(x; batch_k), with `control`
 x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
 
 `step_options.py` says what schedules within the round, clipping and weight decay add to it.
@@ -37,7 +38,7 @@ CLIENT_STATES = {
     "inherit": "from the client's own last state, kept between rounds",
 }
 DECAY = "decay."  # before the names of what is sent of the weight decay
-FIXED = "fixed"  # from the server's statistics, which local steps do not change (Mime)
+FIXED = "fixed"  # from the server's statistics, with which the method does what it wants (Mime: fixed in local steps)
 
 
 Report: TypeAlias = Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]]
@@ -52,6 +53,8 @@ class LocalRule(NamedTuple):
     needs_gradient_at_start: bool = False  # whether it looks at the mean gradient at x: one more gradient per step
     init_memory: Callable[[Broadcast], Any] | None = None  # what a client keeps for the rule between rounds
     report: Report | None = None  # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
+    control: bool = False  # subtract the gradient of the same batch at x, so that `term` takes its place (SVRG)
+    begin: Callable[[Broadcast], dict[str, Any]] | None = None  # {"optimizer": its state before the round's first step}
 
 
 class ClientParts(NamedTuple):
@@ -121,6 +124,8 @@ def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client,
         begin = {**begin, **broadcast.shared}
     if parts.client_state == "inherit" and memory:  # an optimizer without a state leaves nothing to inherit
         begin = memory["own"]
+    if rule.begin:
+        begin = {**begin, **rule.begin(broadcast)}
     n = parts.trace.init(parts.optimizer, broadcast.params, begin["optimizer"], begin["trace"]) if parts.traced else ()
     kept = memory["rule"] if rule.init_memory else ()
     added = {
@@ -143,12 +148,18 @@ def _step(
 ) -> ClientState:
     optimizer, rule, decay = parts.optimizer, parts.rule, parts.optimizer.options.weight_decay
     (_, sums), gradient = loss.gradient(state.params, batch)
-    gradients = add_gradient(state.gradients, gradient, _batch_weight(loss, batch)) if state.gradients else ()
+    gradients = add_gradient(state.gradients, gradient, batch_weight(loss, batch)) if state.gradients else ()
+    before = state.optimizer
+    if optimizer.observe:
+        before = optimizer.observe(before, state.params, gradient, lambda x: loss.gradient(x, batch)[1])
+    at_start = loss.gradient(broadcast.params, batch)[1] if rule.needs_gradient_at_start or rule.control else None
+    if rule.control:
+        gradient = jax.tree.map(jnp.subtract, gradient, at_start)
     gradient = _added(gradient, parts, state, broadcast, learning_rate)
     by = _step_factors(parts, state, gradient, learning_rate)
     if by.clip is not None:
         gradient = linear.apply(by.clip, gradient)
-    p, optimizer_state = optimizer.precondition(gradient, state.optimizer)
+    p, optimizer_state = optimizer.precondition(gradient, before)
     move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
     if decay is not None:
         move = jax.tree.map(lambda s, x: s + (decay * x).astype(s.dtype), move, state.params)
@@ -156,8 +167,7 @@ def _step(
     pull = None if rule.pull is None else rule.pull * learning_rate
     added = dict(state.rule)
     if rule.needs_gradient_at_start:
-        at_start = loss.gradient(broadcast.params, batch)[1]
-        added["gradients"] = add_gradient(state.rule["gradients"], at_start, _batch_weight(loss, batch))
+        added["gradients"] = add_gradient(state.rule["gradients"], at_start, batch_weight(loss, batch))
     return ClientState(
         jax.tree.map(lambda x, s: x - (rate * s).astype(x.dtype), state.params, move),
         optimizer_state,
@@ -210,7 +220,7 @@ def _finish(
     kept: Any = ()
     if rule.report:
         at_start = gradient_means(state.rule["gradients"]).get("mean_gradient", ())
-        steps = steps._replace(gradient_at_start=at_start)
+        steps = steps._replace(gradient_at_start=at_start, optimizer=state.optimizer, move=state.move)
         added, kept = rule.report(broadcast, state.rule["memory"], steps, client)
         contributions |= added
     return ClientOutput(contributions, state.metric_sums, _memory(own, kept, reported), all_finite(contributions))
@@ -246,7 +256,7 @@ def _added(gradient: Any, parts: ClientParts, state: ClientState, broadcast: Bro
     return gradient
 
 
-def _batch_weight(loss: Loss, batch: Any) -> Any:
+def batch_weight(loss: Loss, batch: Any) -> Any:
     """n_k: the batch's examples, so that short batches count for less; 1 if the loss is already a sum over them."""
     return jnp.ones(()) if loss.summed else jnp.sum(batch["mask"])
 

@@ -34,6 +34,8 @@ class Steps(NamedTuple):
     mean_square: Any = None  # v̄ = Σ n_k g_k² / Σ n_k
     intercept: Any = None  # of the line through g_k over k
     gradient_at_start: Any = ()  # the mean gradient of its batches at x
+    optimizer: Any = ()  # the optimizer's state after the last step, for a method's own `report`
+    move: Any = ()  # the move's memory after it: momentum
 
 
 class GradientSums(NamedTuple):

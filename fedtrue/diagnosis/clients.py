@@ -128,7 +128,7 @@ def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Br
 
 
 def without_momentum(parts: ClientParts, broadcast: Broadcast) -> Broadcast:
-    """The broadcast without the momentum that Mime's clients start with: it consists of gradients of earlier rounds."""
+    """The broadcast without the momentum that clients start with: it consists of gradients of earlier rounds."""
     if parts.client_state != FIXED:
         return broadcast
     return broadcast._replace(shared={**broadcast.shared, "move": parts.optimizer.move.init(broadcast.params)})

@@ -14,7 +14,9 @@ from fedtrue.precision import float64
 METHODS = {
     "joint": lambda: ft.fedopt(ft.client.adam(0.01), correction="joint"),
     "scaffold": lambda: ft.methods.scaffold(ft.client.sgd(0.01)),  # clients keep a memory
-    "mimelite": lambda: ft.methods.mimelite(ft.client.momentum(0.01)),  # two phases
+    "mimelite": lambda: ft.methods.mimelite(ft.client.momentum(0.01)),
+    "mime": lambda: ft.methods.mime(ft.client.momentum(0.01)),  # two phases
+    "delta_sgd": lambda: ft.methods.delta_sgd(0.01),  # one more gradient per step
 }
 
 

@@ -36,10 +36,9 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
 
 def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
     """Only without client memory: its structure depends on the client optimizer, the trace and the correction."""
-    if method["name"] != DEFAULT_METHOD:
+    if method["name"] != DEFAULT_METHOD:  # others may have no correction at all
         return False
-    keeps_reports = part_options(method["correction"]).get("table", False)
-    return method["client_state"] == "restart" and not keeps_reports
+    return method["client_state"] == "restart" and not part_options(method["correction"]).get("table", False)
 
 
 def _is_diagonal(client: Any) -> bool:

@@ -1,0 +1,119 @@
+"""Mime (Karimireddy et al. 2021): as MimeLite, with an SVRG-type correction of every local gradient.
+
+c = Σ w_i ∇F_i(x)                                     phase 1: the cohort's gradient at the server's weights
+y ← y − η step(g_i(y; ζ) − g_i(x; ζ) + c, s)          phase 2: local steps, both gradients on the same batch ζ, s fixed
+s ← s updated by c                                    once per round
+
+At the minimiser c = 0 and the differences vanish, so no client moves, whatever its number of steps.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedtrue.algorithm import aggregation
+from fedtrue.algorithm.aggregation import WeightedSums
+from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule, all_finite, batch_weight
+from fedtrue.algorithm.correction import Correction
+from fedtrue.algorithm.interface import (
+    Broadcast,
+    Client,
+    ClientOutput,
+    ClientWork,
+    Context,
+    Contribution,
+    Loss,
+    Phase,
+    ServerState,
+)
+from fedtrue.algorithm.method import Method, federated
+from fedtrue.algorithm.methods.mimelite import held
+from fedtrue.algorithm.report import MEAN, add_gradient, gradient_means, no_gradients
+from fedtrue.algorithm.sampling import Sampling
+from fedtrue.algorithm.server_optimizer import ServerOptimizer
+from fedtrue.algorithm.trace import Trace
+from fedtrue.algorithm.weighting import Weighting
+from fedtrue.spec import by_name, named
+
+GRADIENT = "gradient"  # c, in what the server shares and in what clients send
+
+
+@named("method")
+def mime(
+    client: ClientOptimizer = by_name("momentum"),
+    server: ServerOptimizer = by_name("sgd"),
+    correction: Correction = by_name("none"),
+    trace: Trace = by_name("first_gradient"),
+    sampling: Sampling = by_name("uniform"),
+    weighting: Weighting | None = None,
+) -> Method:
+    """Karimireddy et al. 2021: the server's statistics, fixed during local steps, and gradients corrected as in SVRG.
+
+    A round has two phases with the same cohort. ∇F_i(x) is the mean over the batches of the client's local steps: the
+    full local gradient where these are an epoch. With bias correction the first round only gathers statistics.
+
+    Args:
+        client: the clients' optimizer, one of `ft.client`.
+        server: the server's optimizer, one of `ft.server`, or any optax transformation.
+        correction: "none", "local", "joint", or an `ft.Correction`.
+        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
+        sampling: "uniform" or "by_size".
+        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+
+    Returns:
+        A method for `ft.train`.
+
+    >>> import fedtrue as ft
+    >>> method = ft.methods.mime(ft.client.momentum(0.1, beta=0.9))
+    >>> len(method.phases)
+    2
+    """
+
+    def init_shared(params: Any) -> dict[str, Any]:
+        none_yet = jax.tree.map(jnp.zeros_like, params)
+        return {"optimizer": client.init(params, 0), "move": client.move.init(params), GRADIENT: none_yet}
+
+    def receive_gradient(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
+        c = aggregation.mean(sums, GRADIENT)
+        return state._replace(shared={**state.shared, GRADIENT: c}), c
+
+    def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> dict[str, Any]:
+        c = state.shared[GRADIENT]
+        p, statistics = client.precondition(c, state.shared["optimizer"])
+        _, momentum = client.move.step(c, p, statistics, state.shared["move"])
+        return {"optimizer": statistics, "move": momentum, GRADIENT: c}
+
+    rule = LocalRule(control=True, term=lambda broadcast, memory: broadcast.shared[GRADIENT])
+    steps = federated(
+        ClientParts(held(client), trace, correction, FIXED, rule),
+        server,
+        sampling,
+        weighting,
+        init_shared=init_shared,
+        receive_shared=receive_shared,
+    )
+    weights_only = lambda state, context: Broadcast(state.params, ())
+    return replace(steps, phases=(Phase(gradient_work, receive_gradient, weights_only), *steps.phases))
+
+
+def gradient_work(loss: Loss) -> ClientWork:
+    """The mean gradient of a client's batches at the server's weights; every example counts the same."""
+
+    def start(broadcast: Broadcast, client: Client, memory: Any) -> Any:
+        return no_gradients(frozenset({MEAN}), broadcast.params), loss.no_sums
+
+    def step(broadcast: Broadcast, state: Any, batch: Any, learning_rate: Any) -> Any:
+        gradients, metric_sums = state
+        (_, sums), gradient = loss.gradient(broadcast.params, batch)
+        weighted = add_gradient(gradients, gradient, batch_weight(loss, batch))
+        return weighted, jax.tree.map(jnp.add, metric_sums, sums)
+
+    def finish(broadcast: Broadcast, state: Any, client: Client, context: Context) -> ClientOutput:
+        gradients, metric_sums = state
+        contributions = {GRADIENT: Contribution(gradient_means(gradients)["mean_gradient"])}
+        return ClientOutput(contributions, metric_sums, (), all_finite(contributions))
+
+    return ClientWork(lambda broadcast, client: (), start, step, finish)
