@@ -10,6 +10,7 @@ from fedtrue.algorithm import linear
 from fedtrue.algorithm.matrix_optimizer import inverse_root
 from fedtrue.precision import float64
 from fedtrue.theory import measured_constants, measured_fixed_point
+from tests.cases import quick
 from tests.laws.test_trace import displacement, preconditioners_along, trace_of
 
 OPTIMIZERS = {
@@ -266,7 +267,7 @@ def assert_moved_and_finite(method):
         assert np.isfinite(new).all() and (np.asarray(new) != np.asarray(old)).any()
 
 
-@pytest.mark.parametrize("correction", ["none", "local", "joint"])
+@pytest.mark.parametrize("correction", quick(["none", "local", "joint"], "joint"))
 @every_client
 def test_two_rounds_move_the_weights_and_leave_them_finite(client, correction):
     assert_moved_and_finite(ft.fedopt(client(0.01), correction=correction))

@@ -8,6 +8,7 @@ import pytest
 import fedtrue as ft
 from fedtrue.cli import main
 from fedtrue.runner.sweep.run import prepare
+from tests.cases import quick
 
 MOMENTS = ["--method", "moments", "--client", "adagrad", "--client-rate", "0.02"]
 OPTIONS = {
@@ -18,7 +19,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", quick(OPTIONS, "table", "averaged joint"))
 def test_it_runs_resumes_bit_for_bit_and_is_diagnosed_from_the_command_line(name, tmp_path, capsys):
     common = ["run", "quadratic", *OPTIONS[name], "--cohort", "1", "--local-steps", "2,5"]
     common += ["--set", "task_options.noise=0.3", "--checkpoint-every", "4", "--json"]

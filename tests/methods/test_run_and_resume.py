@@ -7,6 +7,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.cli import main
+from tests.cases import quick
 
 METHODS = {  # flags, an option and two of its values
     "mime": (["--client", "adam", "--client-rate", "0.01"], "client.learning_rate", (0.01, 0.02)),
@@ -30,7 +31,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", quick(METHODS, "mime"))
 def test_it_runs_resumes_bit_for_bit_and_is_diagnosed_if_it_has_one_phase(name, tmp_path, capsys):
     common = ["run", "quadratic", "--method", name, *METHODS[name][0], "--cohort", "1", "--local-steps", "2,5"]
     common += ["--set", "task_options.noise=0.3", "--checkpoint-every", "4", "--json"]
@@ -48,7 +49,7 @@ def test_it_runs_resumes_bit_for_bit_and_is_diagnosed_if_it_has_one_phase(name, 
     assert json.loads(capsys.readouterr().out)["sentence"].endswith(".")
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", quick(METHODS, "adaalter"))
 def test_cells_of_a_sweep_are_the_runs_alone(name, tmp_path):
     _, option, values = METHODS[name]
     text = SWEEP.format(settings=SETTINGS[name], option=option, values=list(values))

@@ -12,6 +12,7 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.runner.build import build_method, load_task
 from fedtrue.runner.settings import RunConfig, change, read_toml
+from tests.cases import quick
 
 RATES = {"fedavg": ["--client-rate", "0.01"], "scaffold": ["--client-rate", "0.01", "--set", "option=I"]}
 
@@ -204,7 +205,7 @@ NEW = {
 }
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", quick(NEW, "scaffold", "feddyn"))
 def test_a_new_method_runs_resumes_and_is_diagnosed_from_the_command_line(name, tmp_path, capsys):
     common = ["run", "quadratic", "--method", name, *NEW[name], "--cohort", "1", "--local-steps", "2,5"]
     common += ["--set", "task_options.noise=0.3", "--checkpoint-every", "4", "--json"]
