@@ -72,8 +72,8 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
         received = [option.receive(mean, state) for option, state in zip(options, states or [()] * len(options))]
         return select(which, [pseudo_gradient for pseudo_gradient, _ in received]), tuple(kept for _, kept in received)
 
-    def init(params: Any, trace: Callable[[], Any]) -> Any:
-        return tuple(option.init(params, trace) for option in options)
+    def init(params: Any, no_trace: Callable[[], Any]) -> Any:
+        return tuple(option.init(params, no_trace) for option in options)
 
     needs = frozenset().union(*(option.needs for option in options))
     return Correction(send, receive, init, needs, any(option.multiplies_by_trace for option in options))

@@ -77,7 +77,7 @@ def _adaptive(
         )
 
     def init(params: Any, client: Any) -> dict[str, Any]:
-        v = _filled(initial_accumulator)(params)
+        v = filled(initial_accumulator)(params)
         return {"v": v, "count": jnp.zeros((), float_type(params)), **also(params)}
 
     def preconditioner(state: dict[str, Any], g: Any) -> Any:
@@ -92,7 +92,8 @@ def _adaptive(
     return ClientOptimizer(rate, init, precondition, preconditioner, move, beta1, True, bounded=not starts_at_zero)
 
 
-def _filled(value: Any) -> Callable[[Any], Any]:
+def filled(value: Any) -> Callable[[Any], Any]:
+    """params → arrays in their shapes that hold this value."""
     return lambda params: jax.tree.map(lambda w: jnp.full_like(w, value), params)
 
 
@@ -332,7 +333,7 @@ def amsgrad(
 
     move = _adam_move("amsgrad", beta1, beta2, bias_correction)
     constants = Constants(epsilon, initial_accumulator, lagged)
-    largest = lambda params: {"largest": _filled(initial_accumulator)(params)}
+    largest = lambda params: {"largest": filled(initial_accumulator)(params)}
     return _adaptive("amsgrad", learning_rate, accumulate, constants, move, beta1, "largest", also=largest)
 
 
@@ -372,7 +373,7 @@ def adabelief(
 
     move = _adam_move("adabelief", beta1, beta2, bias_correction)
     constants = Constants(epsilon, initial_accumulator, lagged)
-    belief = lambda params: {"belief": _filled(0.0)(params)}
+    belief = lambda params: {"belief": filled(0.0)(params)}
     return _adaptive("adabelief", learning_rate, accumulate, constants, move, beta1, also=belief)
 
 

@@ -38,7 +38,6 @@ CLIENT_STATES = {
     "inherit": "from the client's own last state, kept between rounds",
 }
 DECAY = "decay."  # before the names of what is sent of the weight decay
-FIXED = "fixed"  # from the server's statistics, with which the method does what it wants (Mime: fixed in local steps)
 
 
 Report: TypeAlias = Callable[[Broadcast, Any, Steps, Client], tuple[dict[str, Contribution], Any]]
@@ -54,7 +53,7 @@ class LocalRule(NamedTuple):
     init_memory: Callable[[Broadcast], Any] | None = None  # what a client keeps for the rule between rounds
     report: Report | None = None  # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
     control: bool = False  # subtract the gradient of the same batch at x, so that `term` takes its place (SVRG)
-    begin: Callable[[Broadcast], dict[str, Any]] | None = None  # {"optimizer": its state before the round's first step}
+    begin: Callable[[Broadcast], dict[str, Any]] | None = None  # {"optimizer", "move"}: states before the first step
 
 
 class ClientParts(NamedTuple):
@@ -120,7 +119,7 @@ def _init_memory(parts: ClientParts, broadcast: Broadcast, client: Any) -> Any:
 
 def _start(loss: Loss, parts: ClientParts, broadcast: Broadcast, client: Client, memory: Any) -> ClientState:
     begin, rule = _fresh(parts, broadcast.params, client.index), parts.rule
-    if parts.client_state in ("sync", FIXED):
+    if parts.client_state == "sync":
         begin = {**begin, **broadcast.shared}
     if parts.client_state == "inherit" and memory:  # an optimizer without a state leaves nothing to inherit
         begin = memory["own"]

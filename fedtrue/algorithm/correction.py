@@ -48,7 +48,9 @@ class Correction(Part):
 
     send: Callable[[Steps], Sent]  # what a client's steps came to → what is summed
     receive: Callable[[Sent, Any], tuple[Any, Any]]  # (weighted means, state) → (pseudo-gradient, state)
-    init: Callable[[Any, Callable[[], Any]], Any] = lambda params, trace: ()  # (params, → a trace of 0) → first state
+    init: Callable[[Any, Callable[[], Any]], Any] = (
+        lambda params, no_trace: ()
+    )  # state before round 0; no_trace(): N = 0
     needs: frozenset[str] = frozenset()  # what `send` looks at besides Δ, η and τ: "trace", "mean", "square", "slope"
     multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
@@ -91,7 +93,7 @@ def joint(report: Report = by_name("update"), beta: float | None = None, table: 
 
     if beta is not None:
         check_float("joint: beta", beta, high=1.0)
-    init = (lambda params, trace: ()) if beta is None else (lambda params, trace: _no_average(trace()))
+    init = (lambda params, no_trace: ()) if beta is None else (lambda params, no_trace: _no_average(no_trace()))
     return Correction(
         send, receive, init, report.needs | {TRACE}, not report.by_trace, table="update" if table else None
     )
@@ -127,7 +129,7 @@ def moments(
         scaled = lambda g, v: (used["steps"] * g / (jnp.sqrt(v) + epsilon)).astype(g.dtype)
         return jax.tree.map(scaled, mean["gradient"], used["square"]), new
 
-    def init(params: Any, trace: Callable[[], Any]) -> Any:
+    def init(params: Any, no_trace: Callable[[], Any]) -> Any:
         return _no_average({"square": jax.tree.map(jnp.zeros_like, params), "steps": _number(0.0)})
 
     return Correction(send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None)

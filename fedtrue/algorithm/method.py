@@ -116,7 +116,7 @@ def fedopt(
     Args:
         client: the clients' optimizer, one of `ft.client`.
         server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
+        correction: "none", "local", "joint", "moments", a table with options, or an `ft.Correction`.
         trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         client_state: "restart", "sync" or "inherit": where a client's optimizer state comes from.
         sampling: "uniform" or "by_size".
@@ -167,11 +167,11 @@ def _init_correction(clients: ClientParts, params: Any) -> Any:
     """What the correction keeps, before round 0."""
     optimizer, trace = clients.optimizer, clients.trace
 
-    def no_steps() -> Any:
+    def no_trace() -> Any:
         memory = trace.init_memory(optimizer, params, clients.rule.pull is not None)
         return trace.total(trace.init(optimizer, params, optimizer.init(params, 0), memory))
 
-    state = clients.correction.init(params, no_steps)
+    state = clients.correction.init(params, no_trace)
     return {"own": state, TABLE: jax.tree.map(jnp.zeros_like, params)} if clients.correction.table else state
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fedtrue.algorithm.client_update import FIXED, ClientParts, client_update, client_work
+from fedtrue.algorithm.client_update import ClientParts, client_update, client_work
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import METHOD, OBJECTIVE, Broadcast, Context
 from fedtrue.algorithm.report import TRACE, Steps
@@ -129,7 +129,7 @@ def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Br
 
 def without_momentum(parts: ClientParts, broadcast: Broadcast) -> Broadcast:
     """The broadcast without the momentum that clients start with: it consists of gradients of earlier rounds."""
-    if parts.client_state != FIXED:
+    if parts.rule.begin is None or "move" not in parts.rule.begin(broadcast):
         return broadcast
     return broadcast._replace(shared={**broadcast.shared, "move": parts.optimizer.move.init(broadcast.params)})
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedtrue.diagnosis.decompose import Decomposition, Piece
 from fedtrue.diagnosis.measure import Diagnosis
-from fedtrue.spec import part_name
+from fedtrue.spec import part_name, part_options
 
 MIN_SHARE = 0.5  # of the true gradient: at a fixed point the pieces cancel it, so the cause has about half of it
 MAX_DISAGREEMENT = 0.01  # of the clients' gradients: a mean gradient below a hundredth of them counts as converged
@@ -126,12 +126,24 @@ def _weighting(diagnosis: Diagnosis) -> tuple[str, str]:
     return f"{weights} weights where the task counts {diagnosis.objective}", "leave --weighting out"
 
 
+def _correction(diagnosis: Diagnosis) -> tuple[str | None, dict[str, Any]]:
+    """Its name and options; those of the method `moments` are the method's own."""
+    spec = diagnosis.method if part_name(diagnosis.method) == "moments" else _option(diagnosis, "correction")
+    return (None, {}) if spec is None else (part_name(spec), part_options(spec))
+
+
 def _noise(diagnosis: Diagnosis) -> tuple[str, str]:
-    reason = "the bias of gradient noise, which neither a correction nor a smaller learning rate removes"
-    if _client_option(diagnosis, "lagged") is not False:
-        return reason, f"use a larger --batch-size (now {diagnosis.batch_size})"
-    start = "" if _client_option(diagnosis, "initial_accumulator") else " --set client.initial_accumulator=0.1"
-    return reason, f"use --set client.lagged=true{start}, or a larger --batch-size"
+    reason = "the bias of gradient noise, which a smaller learning rate does not remove"
+    name, options = _correction(diagnosis)
+    if name == "moments":
+        return reason, f"use lagged=true in moments, or a larger --batch-size (now {diagnosis.batch_size})"
+    cures = [f"a larger --batch-size (now {diagnosis.batch_size})"]
+    if _client_option(diagnosis, "lagged") is False:
+        start = "" if _client_option(diagnosis, "initial_accumulator") else " --set client.initial_accumulator=0.1"
+        cures.insert(0, f"--set client.lagged=true{start}")
+    if name in ("local", "joint") and options.get("report", "update") == "update":
+        cures.insert(0, "--correction 'local(report=mean_gradient)' with an adaptive server")
+    return reason, f"use {', or '.join(cures)}"
 
 
 def _drift(diagnosis: Diagnosis) -> tuple[str, str]:
@@ -144,9 +156,11 @@ def _drift(diagnosis: Diagnosis) -> tuple[str, str]:
 
 def _cohorts(diagnosis: Diagnosis) -> tuple[str, str]:
     reason = f"the bias of a ratio taken over cohorts of {diagnosis.cohort}"
-    cure = f"use a --cohort of {min(2 * diagnosis.cohort, diagnosis.federation)} or more"
-    corrected = _choice(diagnosis, "correction") == "joint"
-    return reason, cure + (", or --correction local with an adaptive server" if corrected else "")
+    larger = f"a --cohort of {min(2 * diagnosis.cohort, diagnosis.federation)} or more"
+    name, options = _correction(diagnosis)
+    averaged = {"joint": "--correction 'joint(beta=0.99)'", "moments": "lagged=true in moments"}
+    already = options.get("beta") is not None if name == "joint" else options.get("lagged", False)
+    return reason, f"use {averaged[name]}, or {larger}" if name in averaged and not already else f"use {larger}"
 
 
 CAUSES: dict[str, Callable[[Diagnosis], tuple[str, str]]] = {  # piece → (what it is, what to do)

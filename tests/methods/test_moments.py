@@ -7,6 +7,8 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.cli import main
+from fedtrue.diagnosis.measure import Diagnosis
+from fedtrue.diagnosis.verdict import CAUSES
 from fedtrue.runner.sweep.run import prepare
 from tests.cases import quick
 
@@ -140,3 +142,28 @@ def test_methods_with_other_local_steps_take_reports_of_gradients_too(name, corr
     method = ft.methods.METHODS[name](client, server=server, correction=correction)
     result = ft.train(task, method, rounds=600, local_steps=[2, 7])
     assert np.linalg.norm(result.params - task.minimiser) < 0.03
+
+
+CURES = [
+    ("cohorts", "joint", "joint(beta=0.99)"),
+    ("cohorts", "joint(beta=0.99)", "use a --cohort of 2 or more"),
+    ("cohorts", "moments", "lagged=true"),
+    ("cohorts", "moments(lagged=true)", "use a --cohort of 2 or more"),
+    ("noise", "joint", "local(report=mean_gradient)"),
+    ("noise", "moments", "lagged=true"),
+    ("noise", "none", "client.lagged=true"),
+]
+
+
+@pytest.mark.parametrize("cause, correction, cure", CURES)
+def test_diagnosis_names_the_correction_that_removes_what_it_finds(cause, correction, cure):
+    method = ft.fedopt(ft.client.adagrad(1e-3), correction=correction)
+    found = Diagnosis("quadratic", method.spec, "uniform", 1, 0, 3, 1, 2, np.ones(3), numbers=None)
+    assert cure in CAUSES[cause](found)[1]
+
+
+def test_diagnosis_knows_the_named_method_too():
+    found = Diagnosis(
+        "quadratic", ft.methods.moments(ft.client.sgd(0.1)).spec, "uniform", 1, 0, 3, 1, 2, np.ones(3), None
+    )
+    assert "lagged=true" in CAUSES["cohorts"](found)[1]

@@ -7,7 +7,6 @@ k ε² stands for the squares of the round, which B² does not have yet. The pre
 clients and does not depend on the gradients of the round, so it does not bias them.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.checks import check_float
-from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, filled
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Broadcast, Client, Contribution
@@ -71,7 +70,7 @@ def adaalter(
         server,
         sampling,
         weighting,
-        init_shared=_filled(initial_accumulator),
+        init_shared=filled(initial_accumulator),
         receive_shared=lambda state, sums, context: aggregation.mean(sums, "accumulator"),
     )
 
@@ -89,7 +88,7 @@ def alternating_adagrad(client_rate: LearningRate, epsilon: Any, initial_accumul
 
     return ClientOptimizer(
         round_schedule("adaalter: client_rate", client_rate),
-        init=lambda params, client: _before_first_step(_filled(initial_accumulator)(params)),
+        init=lambda params, client: _before_first_step(filled(initial_accumulator)(params)),
         precondition=precondition,
         preconditioner=preconditioner,
         move=plain_move(),
@@ -98,7 +97,3 @@ def alternating_adagrad(client_rate: LearningRate, epsilon: Any, initial_accumul
 
 def _before_first_step(accumulator: Any) -> dict[str, Any]:
     return {"shared": accumulator, "own": accumulator, "step": jnp.zeros((), float_type(accumulator))}
-
-
-def _filled(value: Any) -> Callable[[Any], Any]:
-    return lambda params: jax.tree.map(lambda w: jnp.full_like(w, value), params)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule, all_finite, batch_weight
+from fedtrue.algorithm.client_update import ClientParts, LocalRule, all_finite, batch_weight
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import (
     Broadcast,
@@ -30,7 +30,7 @@ from fedtrue.algorithm.interface import (
     ServerState,
 )
 from fedtrue.algorithm.method import Method, federated
-from fedtrue.algorithm.methods.mimelite import held
+from fedtrue.algorithm.methods.mimelite import first_statistics, held, server_statistics, updated_statistics
 from fedtrue.algorithm.report import MEAN, add_gradient, gradient_means, no_gradients
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
@@ -73,8 +73,7 @@ def mime(
     """
 
     def init_shared(params: Any) -> dict[str, Any]:
-        none_yet = jax.tree.map(jnp.zeros_like, params)
-        return {"optimizer": client.init(params, 0), "move": client.move.init(params), GRADIENT: none_yet}
+        return {**first_statistics(client, params), GRADIENT: jax.tree.map(jnp.zeros_like, params)}
 
     def receive_gradient(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
         c = aggregation.mean(sums, GRADIENT)
@@ -82,13 +81,12 @@ def mime(
 
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> dict[str, Any]:
         c = state.shared[GRADIENT]
-        p, statistics = client.precondition(c, state.shared["optimizer"])
-        _, momentum = client.move.step(c, p, statistics, state.shared["move"])
-        return {"optimizer": statistics, "move": momentum, GRADIENT: c}
+        return {**updated_statistics(client, c, state.shared), GRADIENT: c}
 
-    rule = LocalRule(control=True, term=lambda broadcast, memory: broadcast.shared[GRADIENT])
+    cohorts_gradient = lambda broadcast, memory: broadcast.shared[GRADIENT]
+    rule = LocalRule(control=True, term=cohorts_gradient, begin=server_statistics)
     steps = federated(
-        ClientParts(held(client), trace, correction, FIXED, rule),
+        ClientParts(held(client), trace, correction, rule=rule),
         server,
         sampling,
         weighting,

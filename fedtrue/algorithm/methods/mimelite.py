@@ -10,7 +10,7 @@ from typing import Any
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule
+from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated
@@ -55,20 +55,34 @@ def mimelite(
         return {"gradient": Contribution(steps.gradient_at_start)}, memory
 
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> Any:
-        gradient = aggregation.mean(sums, "gradient")
-        p, statistics = client.precondition(gradient, state.shared["optimizer"])
-        _, momentum = client.move.step(gradient, p, statistics, state.shared["move"])
-        return {"optimizer": statistics, "move": momentum}
+        return updated_statistics(client, aggregation.mean(sums, "gradient"), state.shared)
 
-    rule = LocalRule(needs_gradient_at_start=True, report=report)
+    rule = LocalRule(needs_gradient_at_start=True, begin=server_statistics, report=report)
     return federated(
-        ClientParts(held(client), trace, correction, FIXED, rule),
+        ClientParts(held(client), trace, correction, rule=rule),
         server,
         sampling,
         weighting,
-        init_shared=lambda params: {"optimizer": client.init(params, 0), "move": client.move.init(params)},
+        init_shared=lambda params: first_statistics(client, params),
         receive_shared=receive_shared,
     )
+
+
+def first_statistics(client: ClientOptimizer, params: Any) -> dict[str, Any]:
+    """s before the first round."""
+    return {"optimizer": client.init(params, 0), "move": client.move.init(params)}
+
+
+def updated_statistics(client: ClientOptimizer, gradient: Any, shared: dict[str, Any]) -> dict[str, Any]:
+    """s, after this gradient has entered it."""
+    p, statistics = client.precondition(gradient, shared["optimizer"])
+    _, momentum = client.move.step(gradient, p, statistics, shared["move"])
+    return {"optimizer": statistics, "move": momentum}
+
+
+def server_statistics(broadcast: Broadcast) -> dict[str, Any]:
+    """The states with which clients begin: s of the server."""
+    return {name: broadcast.shared[name] for name in ("optimizer", "move")}
 
 
 def held(optimizer: ClientOptimizer) -> ClientOptimizer:

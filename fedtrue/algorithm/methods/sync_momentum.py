@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm import client_optimizer as client
 from fedtrue.algorithm import server_optimizer as server
-from fedtrue.algorithm.client_update import FIXED, ClientParts, LocalRule
+from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import none
 from fedtrue.algorithm.interface import Broadcast, Client, Contribution
 from fedtrue.algorithm.method import Method, federated
@@ -61,8 +61,7 @@ def sync_momentum(
             client.momentum(client_rate, beta, dampening=0.0, nesterov=nesterov),
             exact(),
             none(),
-            FIXED,
-            LocalRule(report=report),
+            rule=LocalRule(begin=lambda broadcast: broadcast.shared, report=report),
         ),
         server.sgd(server_rate),
         sampling,
