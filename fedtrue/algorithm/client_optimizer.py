@@ -51,6 +51,7 @@ class Constants(NamedTuple):
     epsilon: Any
     initial_accumulator: Any
     lagged: bool
+    epsilon_scale: Callable[[Any], Any] = lambda count: 1.0  # v's number of steps → what ε is multiplied by
 
 
 def _adaptive(
@@ -67,7 +68,7 @@ def _adaptive(
 
     `accumulate(g, state)` returns what it changes; the state counts its steps, for bias correction.
     """
-    epsilon, initial_accumulator, lagged = constants
+    epsilon, initial_accumulator, lagged, epsilon_scale = constants
     check_float(f"{name}: epsilon", epsilon)
     check_float(f"{name}: initial_accumulator", initial_accumulator)
     starts_at_zero = not isinstance(initial_accumulator, jax.core.Tracer) and initial_accumulator == 0
@@ -81,7 +82,8 @@ def _adaptive(
         return {"v": v, "count": jnp.zeros((), float_type(params)), **also(params)}
 
     def preconditioner(state: dict[str, Any], g: Any) -> Any:
-        return jax.tree.map(lambda v: 1.0 / (jnp.sqrt(v) + epsilon), state[accumulator])
+        added = epsilon * epsilon_scale(state["count"])
+        return jax.tree.map(lambda v: (1.0 / (jnp.sqrt(v) + added)).astype(v.dtype), state[accumulator])
 
     def precondition(g: Any, state: dict[str, Any]) -> tuple[Any, Any]:
         new_state = {**accumulate(g, state), "count": state["count"] + 1}
@@ -106,6 +108,18 @@ def _adam_move(name: str, beta1: Any, beta2: Any, bias_correction: bool) -> Move
     check_float(f"{name}: beta1", beta1, high=1.0)
     check_float(f"{name}: beta2", beta2, high=1.0)
     return bias_corrected_move(beta1, beta2) if bias_correction else momentum_move(beta1, beta1)
+
+
+def _epsilon_scale(name: str, beta2: Any, bias_correction: bool, after_correction: bool) -> Callable[[Any], Any]:
+    """√(1−β₂ᵗ), if ε is added to √(v/(1−β₂ᵗ)):  1 / (√(v/(1−β₂ᵗ)) + ε) = √(1−β₂ᵗ) / (√v + ε √(1−β₂ᵗ)).
+
+    The numerator is in the move, for either place of ε.
+    """
+    if not after_correction:
+        return lambda count: 1.0
+    if not bias_correction:
+        raise ValueError(f"{name}: epsilon_after_correction=True needs bias_correction=True")
+    return lambda count: jnp.sqrt(1 - beta2**count)
 
 
 @named("client")
@@ -231,6 +245,7 @@ def adam(
     initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
+    epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected.
 
@@ -242,6 +257,7 @@ def adam(
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
         lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
+        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -255,7 +271,8 @@ def adam(
         return {"v": _decayed(state["v"], g, beta2)}
 
     move = _adam_move("adam", beta1, beta2, bias_correction)
-    constants = Constants(epsilon, initial_accumulator, lagged)
+    scale = _epsilon_scale("adam", beta2, bias_correction, epsilon_after_correction)
+    constants = Constants(epsilon, initial_accumulator, lagged, scale)
     return _adaptive("adam", learning_rate, accumulate, constants, move, beta1)
 
 
@@ -269,6 +286,7 @@ def yogi(
     initial_accumulator: float = 1.0,
     bias_correction: bool = True,
     lagged: bool = False,
+    epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class.
 
@@ -280,6 +298,7 @@ def yogi(
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
         lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
+        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -293,7 +312,8 @@ def yogi(
         return {"v": jax.tree.map(lambda v, g: v - (1 - beta2) * jnp.sign(v - g**2) * g**2, state["v"], g)}
 
     move = _adam_move("yogi", beta1, beta2, bias_correction)
-    constants = Constants(epsilon, initial_accumulator, lagged)
+    scale = _epsilon_scale("yogi", beta2, bias_correction, epsilon_after_correction)
+    constants = Constants(epsilon, initial_accumulator, lagged, scale)
     return _adaptive("yogi", learning_rate, accumulate, constants, move, beta1)
 
 
@@ -307,6 +327,7 @@ def amsgrad(
     initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
+    epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows.
 
@@ -318,6 +339,7 @@ def amsgrad(
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
         lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
+        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -332,7 +354,8 @@ def amsgrad(
         return {"v": v, "largest": jax.tree.map(jnp.maximum, state["largest"], v)}
 
     move = _adam_move("amsgrad", beta1, beta2, bias_correction)
-    constants = Constants(epsilon, initial_accumulator, lagged)
+    scale = _epsilon_scale("amsgrad", beta2, bias_correction, epsilon_after_correction)
+    constants = Constants(epsilon, initial_accumulator, lagged, scale)
     largest = lambda params: {"largest": filled(initial_accumulator)(params)}
     return _adaptive("amsgrad", learning_rate, accumulate, constants, move, beta1, "largest", also=largest)
 
@@ -347,6 +370,7 @@ def adabelief(
     initial_accumulator: float = 0.0,
     bias_correction: bool = True,
     lagged: bool = False,
+    epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed.
 
@@ -358,6 +382,7 @@ def adabelief(
         initial_accumulator: where v starts in every round.
         bias_correction: correct for the start at 0, as Keras does.
         lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
+        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -372,7 +397,8 @@ def adabelief(
         return {"v": _decayed(state["v"], jax.tree.map(jnp.subtract, g, belief), beta2), "belief": belief}
 
     move = _adam_move("adabelief", beta1, beta2, bias_correction)
-    constants = Constants(epsilon, initial_accumulator, lagged)
+    scale = _epsilon_scale("adabelief", beta2, bias_correction, epsilon_after_correction)
+    constants = Constants(epsilon, initial_accumulator, lagged, scale)
     belief = lambda params: {"belief": filled(0.0)(params)}
     return _adaptive("adabelief", learning_rate, accumulate, constants, move, beta1, also=belief)
 

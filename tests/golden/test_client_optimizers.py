@@ -60,6 +60,25 @@ def test_adam_with_bias_correction_starts_with_the_sign_of_the_gradient():
     assert second == approx(-1 / 3)
 
 
+@pytest.mark.parametrize("optimizer", [client.adam, client.amsgrad, client.yogi])
+def test_epsilon_after_correction_is_added_to_the_corrected_root(optimizer):
+    options = {"beta1": 0.5, "beta2": 0.75, "epsilon": 1.0, "initial_accumulator": 0.0}
+    # m̂ = 2; v = 1, v̂ = 1/(1/4) = 4: P̂ = 1/(√4 + 1), and 1/(√1 + 1) · √(1/4) if ε is added to √v
+    assert steps(optimizer(1.0, **options, epsilon_after_correction=True), [2]) == [approx(2 / 3)]
+    assert steps(optimizer(1.0, **options), [2]) == [approx(2 / 4)]
+
+
+def test_epsilon_after_correction_of_adabelief():
+    optimizer = client.adabelief(1.0, beta1=0.5, beta2=0.75, epsilon=1.0, epsilon_after_correction=True)
+    assert steps(optimizer, [2]) == [approx(1.0)]  # b = 1, v = (2−1)²/4, v̂ = 1, m̂ = 2: 2/(1 + 1)
+
+
+@pytest.mark.parametrize("optimizer", [client.adam, client.amsgrad, client.yogi, client.adabelief])
+def test_epsilon_after_a_correction_that_is_off_is_refused(optimizer):
+    with pytest.raises(ValueError, match="needs bias_correction=True"):
+        optimizer(1.0, bias_correction=False, epsilon_after_correction=True)
+
+
 def test_adam_without_bias_correction_equals_algorithm_1():
     assert steps(client.adam(1.0, beta1=0.5, beta2=0.75, epsilon=0.0, bias_correction=False), [2]) == [
         approx(1.0)  # m = 1, v = 1
