@@ -1,6 +1,9 @@
 """fedtrue: federated learning with adaptive client optimizers, corrected to head for the right answer."""
 
-from fedtrue import callbacks, client, data, interface, methods, schedules, server, tasks, theory
+from importlib import import_module
+from types import ModuleType
+
+from fedtrue import callbacks, client, data, interface, methods, sampling, schedules, server, tasks, theory
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
@@ -42,6 +45,7 @@ __all__ = [
     "methods",
     "report",
     "rounds",
+    "sampling",
     "save_weights",
     "schedules",
     "server",
@@ -51,3 +55,11 @@ __all__ = [
     "train",
     "use_all_cores",
 ]
+
+LAZY = {"torch": "torch"}  # imported on first use → what it needs, which is not installed with fedtrue
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in LAZY:
+        return import_module(f"fedtrue.{name}")
+    raise AttributeError(f"module 'fedtrue' has no attribute {name!r}")

@@ -18,6 +18,7 @@ from fedtrue.algorithm.interface import (
 )
 from fedtrue.algorithm.method import ServerStep, federated
 from fedtrue.algorithm.report import Steps
+from fedtrue.algorithm.sampling import ClientSizes, Draw, Sampling, Scores, Uploads
 from fedtrue.spec import named
 
 __all__ = [
@@ -28,15 +29,20 @@ __all__ = [
     "Client",
     "ClientOutput",
     "ClientParts",
+    "ClientSizes",
     "ClientWork",
     "Context",
     "Contribution",
+    "Draw",
     "LocalRule",
     "Loss",
     "Phase",
+    "Sampling",
+    "Scores",
     "ServerState",
     "ServerStep",
     "Steps",
+    "Uploads",
     "WeightedSums",
     "federated",
     "mean",

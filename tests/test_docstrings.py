@@ -4,12 +4,18 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+from importlib.util import find_spec
 
 import pytest
 
 import fedtrue as ft
 
-MODULES = [module.name for module in pkgutil.walk_packages(ft.__path__, "fedtrue.") if "__main__" not in module.name]
+MISSING = tuple(f"fedtrue.{name}" for name, needed in ft.LAZY.items() if not find_spec(needed))
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(ft.__path__, "fedtrue.")
+    if "__main__" not in module.name and not module.name.startswith(MISSING)
+]
 NEED_DATA = {"mnist", "cifar10", "cifar100", "shakespeare", "stackexchange", "descriptions"}
 NEED_DATA |= {"stackoverflow_words", "stackoverflow_tags", "imported"}
 PUBLIC = {
@@ -17,6 +23,7 @@ PUBLIC = {
     for space in (
         *(ft, ft.client, ft.data, ft.data.partition, ft.server, ft.schedules),
         *(ft.methods, ft.tasks, ft.theory, ft.interface),
+        *(getattr(ft, name) for name, needed in ft.LAZY.items() if find_spec(needed)),
     )
     for name in space.__all__
     if inspect.isfunction(getattr(space, name))

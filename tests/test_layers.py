@@ -21,7 +21,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("lowering",),
     ("tasks",),
     ("algorithm",),
-    ("client", "server", "schedules", "methods", "interface"),  # public names of `algorithm`
+    ("client", "server", "schedules", "sampling", "methods", "interface"),  # public names of `algorithm`
     ("federation",),
     ("theory",),
     ("engine",),
@@ -29,6 +29,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("runner",),
     ("callbacks",),  # public names of `runner`
     ("reports",),
+    ("torch",),  # clients in PyTorch, imported on first use
     ("fedtrue",),  # the package's __init__.py
     ("commands", "cli", "__main__"),
 )

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import re
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import fedtrue as ft
 from fedtrue.cli import build_parser
 
 DOCS = Path(__file__).parents[1] / "docs"
-MODULES = {name: getattr(ft, name) for name in ft.__all__ if inspect.ismodule(getattr(ft, name))}
+LAZY = {name: getattr(ft, name) for name, needed in ft.LAZY.items() if find_spec(needed)}
+MODULES = {name: getattr(ft, name) for name in ft.__all__ if inspect.ismodule(getattr(ft, name))} | LAZY
 PAGES = {"ft": (DOCS / "reference" / "fedtrue.md", ft)}
 PAGES |= {f"ft.{name}": (DOCS / "reference" / f"{name}.md", module) for name, module in MODULES.items()}
 

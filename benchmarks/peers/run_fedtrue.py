@@ -141,10 +141,10 @@ def _task(workload: Workload) -> Task:
     )
 
 
-def draw_marked(key, sizes, cohort, scores) -> Draw:
+def draw_marked(context, sizes, scores) -> Draw:
     """The clients whose size is 1 take part: nothing is drawn at random."""
-    clients = jax.lax.top_k(sizes.examples, cohort)[1].astype(jnp.int32)
-    return Draw(clients, jnp.ones(cohort, bool), jnp.ones(cohort))
+    clients = jax.lax.top_k(sizes.examples, context.cohort)[1].astype(jnp.int32)
+    return Draw(clients, jnp.ones(context.cohort, bool), jnp.ones(context.cohort))
 
 
 def marked(workload: Workload, round_index: int) -> ClientSizes:

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm.interface import ClientOutput, Context, Contribution, Phase, ServerState
+from fedtrue.algorithm.interface import METHOD, ClientOutput, Context, Contribution, Phase, ServerState
+from fedtrue.algorithm.sampling import Draw
+
+TRAINED = "trained"  # in the sums of weights, where updates are estimated: the method's weight of all that trained
 
 
 class WeightedSums(NamedTuple):
@@ -37,6 +40,28 @@ def weigh(output: ClientOutput, weights: Mapping[str, Any], present: Any = True)
         kept.astype(jnp.int32),
         (present & ~output.finite).astype(jnp.int32),
     )
+
+
+def uploaded(
+    trained: WeightedSums, contributions: Any, weights: Mapping[str, Any], uploads: Draw, unbiased: bool
+) -> WeightedSums:
+    """The sums over those of the trained clients that upload; `contributions` and `weights` have one row per place.
+
+    Where that is unbiased, Σ_uploads (w_i / p_i) u_i over Σ_trained w_i; else both sums are over those that upload.
+    Contributions with a weighting of their own (OBJECTIVE) keep account of what clients store: never divided by p_i.
+    """
+    scaled = {**weights, METHOD: weights[METHOD] * uploads.inverse_probability} if unbiased else weights
+    outputs = ClientOutput(contributions, (), (), jnp.ones(uploads.active.shape, bool))
+    sums = total(jax.vmap(weigh)(outputs, scaled, uploads.active))
+    denominator = {METHOD if unbiased else TRAINED: trained.weights[METHOD]}
+    return trained._replace(
+        contributions=sums.contributions, weights={**sums.weights, **denominator}, clients=sums.clients
+    )
+
+
+def with_expected_weights(sums: WeightedSums, weights: Mapping[str, Any], probability: Any) -> WeightedSums:
+    """The sums, to be divided by the expected weight of a cohort, q Σ w_i over all clients, in place of its own."""
+    return sums._replace(weights={name: probability * jnp.sum(each) for name, each in weights.items()})
 
 
 def total(weighted: WeightedSums) -> WeightedSums:
@@ -81,7 +106,10 @@ def mean(sums: WeightedSums, name: str) -> Any:
 
 
 def receive(phase: Phase, server: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
-    """The server after a phase, and the pseudo-gradient it used; unchanged by a phase with no client left."""
+    """The server after a phase, and the pseudo-gradient it used; unchanged by a phase with no client left.
+
+    Where the updates of those that do not upload are estimated, it is enough that somebody has trained.
+    """
     received, pseudo_gradient = phase.receive(server, sums, context)
-    anyone = sums.clients > 0
+    anyone = (sums.clients > 0) | (sums.weights.get(TRAINED, 0) > 0)
     return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), received, server), pseudo_gradient

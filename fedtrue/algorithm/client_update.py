@@ -2,7 +2,7 @@
 
 g_k = ∇F_i(x_k; batch_k) + term + μ (x_k − x)         P_k, state ← precondition(g_k)
       − ∇F_i(x; batch_k), with `control`
-x_{k+1} = x_k − γ_i η move(g_k, P_k)                  N ← N + move(1, P_k)
+x_{k+1} = x_k − γ_i η (move(g_k, P_k) + step_term)    N ← N + move(1, P_k)
 
 `step_options.py` says what schedules within the round, clipping and weight decay add to it.
 """
@@ -50,10 +50,12 @@ class LocalRule(NamedTuple):
     term: Callable[[Broadcast, Any], Any] | None = None  # (broadcast, memory) → what is added to every gradient
     needs_trace: bool = False  # whether `report` looks at the trace N
     needs_gradient_at_start: bool = False  # whether it looks at the mean gradient at x: one more gradient per step
+    needs_mean_gradient: bool = False  # whether it looks at ḡ, the mean of the loss's gradients along the path
     init_memory: Callable[[Broadcast], Any] | None = None  # what a client keeps for the rule between rounds
     report: Report | None = None  # (broadcast, memory, steps, client) → (contributions besides the update, new memory)
     control: bool = False  # subtract the gradient of the same batch at x, so that `term` takes its place (SVRG)
     begin: Callable[[Broadcast], dict[str, Any]] | None = None  # {"optimizer", "move"}: states before the first step
+    step_term: Callable[[Broadcast], Any] | None = None  # what is added to every step, behind the preconditioner
 
 
 class ClientParts(NamedTuple):
@@ -73,7 +75,8 @@ class ClientParts(NamedTuple):
     @property
     def needs(self) -> frozenset[str]:
         """What is gathered during the steps: for the correction, and for the method's rule."""
-        return self.correction.needs | ({TRACE} if self.rule.needs_trace else set())
+        of_rule = {TRACE: self.rule.needs_trace, MEAN: self.rule.needs_mean_gradient}
+        return self.correction.needs | {what for what, needed in of_rule.items() if needed}
 
     @property
     def traced(self) -> bool:
@@ -160,6 +163,8 @@ def _step(
         gradient = linear.apply(by.clip, gradient)
     p, optimizer_state = optimizer.precondition(gradient, before)
     move, memory = optimizer.move.step(gradient, p, optimizer_state, state.move)
+    if rule.step_term:
+        move = jax.tree.map(lambda s, added: s + added.astype(s.dtype), move, rule.step_term(broadcast))
     if decay is not None:
         move = jax.tree.map(lambda s, x: s + (decay * x).astype(s.dtype), move, state.params)
     rate = learning_rate if by.rate is None else learning_rate * by.rate

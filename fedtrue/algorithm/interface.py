@@ -14,20 +14,12 @@ from typing import Any, NamedTuple
 import jax
 
 from fedtrue.algorithm.accumulation import accumulated_gradient
+from fedtrue.algorithm.context import Context
 from fedtrue.algorithm.sampling import Sampling
 
 METHOD = "method"  # weigh a contribution as the method weighs its clients
 OBJECTIVE = "objective"  # by the client's share of the task's objective: the shares of all clients sum to 1
 UNIFORM = "uniform"  # count every client once
-
-
-class Context(NamedTuple):
-    """What a phase knows of itself."""
-
-    round: Any  # the round's number
-    key: Any  # the phase's own randomness: noise, quantisation
-    clients: int  # in the federation
-    cohort: int  # places in this phase's cohort
 
 
 class Client(NamedTuple):
@@ -46,6 +38,7 @@ class ServerState(NamedTuple):
     optimizer: Any  # the server optimizer's state
     shared: Any  # what a method keeps besides and shares with its clients: control variates, statistics; () for most
     correction: Any = ()  # what the correction keeps between rounds, e.g. averages over rounds; it stays at the server
+    sampling: Any = ()  # what the sampling keeps between rounds, e.g. a threshold; () for most
 
 
 class Broadcast(NamedTuple):
@@ -71,7 +64,7 @@ class ClientOutput(NamedTuple):
     metric_sums: Any  # of its batches: to be added
     memory: Any  # goes back into the client store; () for a client that keeps nothing
     finite: Any  # False: the client is dropped and counted
-    score: Any = 0.0  # a number that the sampling of a later phase may look at
+    score: Any = None  # a number that the sampling of a later phase may look at; its bytes are counted
 
 
 class Loss(NamedTuple):
@@ -88,6 +81,13 @@ class Loss(NamedTuple):
         if self.accumulate == 1:
             return gradient_of(params, batch)
         return accumulated_gradient(gradient_of, params, batch, self.accumulate, self.summed)
+
+    def value(self, params: Any, batch: Any) -> tuple[Any, Any]:
+        """(scalar, metric sums)."""
+        if self.accumulate == 1:
+            return self.function(params, batch)
+        without_gradient = lambda params, batch: (self.function(params, batch), ())
+        return accumulated_gradient(without_gradient, params, batch, self.accumulate, self.summed)[0]
 
 
 class ClientWork(NamedTuple):
@@ -111,4 +111,5 @@ class Phase(NamedTuple):
     receive: Callable[[ServerState, Any, Context], tuple[ServerState, Any]]  # sums → (server, pseudo-gradient used)
     broadcast: Callable[[ServerState, Context], Broadcast] = send_all  # what travels down; its bytes are counted
     sampling: Sampling | None = None  # None: the cohort of the phase before; the first phase has the method's
-    cohort: int | None = None  # places, where it samples; None: the run's cohort
+    cohort: int | None = None  # clients, where it samples; None: the run's cohort
+    steps: Callable[[Any, Any], Any] | None = None  # (τ_i, batches per epoch) → steps, where it samples; None: τ_i

@@ -36,6 +36,14 @@ class Method(Part):
     weighting: Weighting | None  # None: as the task's objective weighs clients
     learning_rate: Callable[[Any], Any]  # round → η, the clients'
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
+    needs_all_clients: bool = False  # in every round: a smaller cohort is refused
+
+    @property
+    def all_phases(self) -> tuple[Phase, ...]:
+        """The phases with the method's sampling, after the one in which clients report scores, if that needs it."""
+        first = self.phases[0]._replace(sampling=self.sampling)
+        scoring = () if self.sampling.scoring is None else (self.sampling.scoring,)
+        return (*scoring, first, *self.phases[1:])
 
 
 class ServerStep(NamedTuple):
@@ -59,7 +67,7 @@ def federated(
     Args:
         clients: the clients' optimizer, trace and correction, and the rule that the method adds to their steps.
         server: the server's optimizer, one of `ft.server`, any optax transformation, or a `ServerStep`.
-        sampling: "uniform" or "by_size".
+        sampling: one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".
         weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
         init_shared: params → what the server shares with its clients besides the weights.
         receive_shared: (server, sums, context) → what it becomes after a round.
@@ -77,19 +85,23 @@ def federated(
     sampling, weighting = from_spec(sampling, "sampling"), weighting and from_spec(weighting, "weighting")
 
     def init(params: Any) -> ServerState:
-        return ServerState(params, server_step.init(params), init_shared(params), _init_correction(clients, params))
+        sampling_state = sampling.uploads.init(params) if sampling.uploads else ()
+        correction_state = _init_correction(clients, params)
+        return ServerState(params, server_step.init(params), init_shared(params), correction_state, sampling_state)
 
     def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
-        means = {name: aggregation.mean(sums, name) for name in sums.contributions}
-        pseudo_gradient, correction_state = _receive(clients.correction, means, sums, state.correction)
-        if clients.optimizer.options.weight_decay is not None:
-            pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
+        pseudo_gradient, correction_state = received_update(clients, state, sums)
+        sampling_state = state.sampling
+        if sampling.uploads and sampling.uploads.estimate:
+            pseudo_gradient, sampling_state = sampling.uploads.estimate(state, pseudo_gradient, sums)
         updates, optimizer_state = server_step.update(pseudo_gradient, state, sums, context)
         params = optax.apply_updates(state.params, updates)
         shared = receive_shared(state, sums, context)
-        return ServerState(params, optimizer_state, shared, correction_state), pseudo_gradient
+        if sampling.uploads and sampling.uploads.estimate:  # it steps by an estimate even if nobody has uploaded
+            correction_state, shared = _unless_empty(sums, (correction_state, shared), (state.correction, state.shared))
+        return ServerState(params, optimizer_state, shared, correction_state, sampling_state), pseudo_gradient
 
-    _check_replacement(sampling, clients)
+    _check_sampling(sampling, clients)
     _check_correction(clients)
     return Method(
         init=init,
@@ -119,7 +131,7 @@ def fedopt(
         correction: "none", "local", "joint", "moments", a table with options, or an `ft.Correction`.
         trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         client_state: "restart", "sync" or "inherit": where a client's optimizer state comes from.
-        sampling: "uniform" or "by_size".
+        sampling: one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".
         weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
@@ -142,6 +154,15 @@ def fedopt(
         init_shared=lambda params: {"optimizer": client.init(params, 0)},
         receive_shared=lambda state, sums, context: {"optimizer": aggregation.mean(sums, "optimizer_state")},
     )
+
+
+def received_update(clients: ClientParts, state: ServerState, sums: WeightedSums) -> tuple[Any, Any]:
+    """The pseudo-gradient of a round, weight decay included, and what the correction keeps."""
+    means = {name: aggregation.mean(sums, name) for name in sums.contributions}
+    pseudo_gradient, correction_state = _receive(clients.correction, means, sums, state.correction)
+    if clients.optimizer.options.weight_decay is not None:
+        pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
+    return pseudo_gradient, correction_state
 
 
 def _built(clients: ClientParts) -> ClientParts:
@@ -186,6 +207,11 @@ def _receive(correction: Correction, means: Sent, sums: WeightedSums, state: Any
     return pseudo_gradient, {"own": own, TABLE: jax.tree.map(jnp.add, c, change)}
 
 
+def _unless_empty(sums: WeightedSums, new: Any, old: Any) -> Any:
+    """What is made of the clients' means, and stays as it is without a client."""
+    return jax.tree.map(lambda a, b: jnp.where(sums.clients > 0, a, b), new, old)
+
+
 def _with_decay(pseudo_gradient: Any, means: Mapping[str, Any], correction: Correction, params: Any) -> Any:
     """The server applies the clients' weight decay, which was corrected by itself, to its own weights."""
     decay = {name.removeprefix(DECAY): mean for name, mean in means.items() if name.startswith(DECAY)}
@@ -193,8 +219,8 @@ def _with_decay(pseudo_gradient: Any, means: Mapping[str, Any], correction: Corr
     return jax.tree.map(lambda d, x: d + (share * x).astype(d.dtype), pseudo_gradient, params)
 
 
-def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
-    """A client that is drawn twice in one round would have two memories."""
+def _check_sampling(sampling: Sampling, clients: ClientParts) -> None:
+    """Refuses a client with two memories in one round, and the mean of a table's changes over a choice of clients."""
     if sampling.with_replacement and clients.remembers:
         keeps = (
             "client_state 'inherit'" if clients.client_state == "inherit" else "a method whose clients keep a memory"
@@ -202,11 +228,21 @@ def _check_replacement(sampling: Sampling, clients: ClientParts) -> None:
         raise ValueError(
             f"sampling {sampling.name!r} may draw a client twice in a round; {keeps} needs sampling 'uniform'"
         )
+    if sampling.uploads and clients.correction.table:
+        raise ValueError(
+            f"sampling {sampling.name!r} chooses who uploads by the updates; correction {clients.correction.name!r} "
+            "with a table needs the plain mean of a cohort's changes: use sampling 'uniform'"
+        )
 
 
 def _check_correction(clients: ClientParts) -> None:
     """Refuses what the correction cannot do with these clients."""
     optimizer, correction = clients.optimizer, clients.correction
+    if clients.rule.step_term and correction.needs_trace:
+        raise ValueError(
+            f"correction {correction.name!r} divides what clients moved by their trace, and this method adds a step "
+            "that is no gradient of theirs: use correction 'none'"
+        )
     if correction.multiplies_by_trace and not optimizer.bounded:
         raise ValueError(
             f"correction {correction.name!r} multiplies a report of gradients by the trace, which small gradients make "

@@ -87,7 +87,8 @@ class Sums(NamedTuple):
 def measure_client(task: Task, parts: ClientParts, point: Point) -> Callable[[Broadcast, SampledClient], ClientAtPoint]:
     """`(broadcast, sampled)` → the measurements of the client at the broadcast weights."""
     noiseless_loss, both = without_noise(task).loss, both_traces(first_gradient(), parts.trace)
-    rule = parts.rule._replace(report=None, needs_trace=True, needs_gradient_at_start=False)
+    rule = parts.rule._replace(report=None, needs_trace=True, needs_gradient_at_start=False, needs_mean_gradient=False)
+    rule = rule._replace(step_term=None)  # it consists of gradients of earlier rounds
     measured_parts = ClientParts(parts.optimizer, both, send_everything(parts.correction), parts.client_state, rule)
 
     def measure(broadcast: Broadcast, sampled: SampledClient) -> ClientAtPoint:

@@ -13,13 +13,14 @@ import numpy as np
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import TABLE, Method
-from fedtrue.algorithm.sampling import Sampling, client_sizes
+from fedtrue.algorithm.sampling import Sampling
 from fedtrue.diagnosis.clients import Point, SampledClient, flat_state, sum_over_clients, without_momentum
 from fedtrue.diagnosis.decompose import Decomposition, decompose
 from fedtrue.engine.window import Window
 from fedtrue.federation import Federation, federation_of
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task
+from fedtrue.theory.cohort import cohort_counts, drawn_counts
 from fedtrue.theory.operator import full_participation
 from fedtrue.types import PyTree
 
@@ -103,6 +104,9 @@ def measure_round(
         if method.clients.correction.table:
             state, last_reports = state["own"], state[TABLE]
         sums, weights = sum_over_clients(task, method.clients, point, broadcast, sampled, last_reports)
+        if method.sampling.fixed_denominator:  # whoever is drawn, the mean is divided by the expected weight
+            expected = min(chosen.cohort, len(chosen.clients)) * sums.weight
+            sums = sums._replace(cohort_weights=jnp.full(sums.cohort_weights.shape, expected))
         if not sums.clients:
             raise ValueError("every client diverges from this model: train with a smaller client learning rate")
         numbers = decompose(sums, method.clients.correction, state, chosen.cohort, len(task.train), chosen.all_cohorts)
@@ -146,22 +150,17 @@ def draw_cohorts(
     sampling: Sampling, sizes: np.ndarray, cohort: int, max_cohorts: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """(how often each cohort contains each client, the clients' probabilities, whether these are all cohorts)."""
-    if sampling.probability is None:
+    if sampling.probability is None or sampling.uploads is not None:
         raise ValueError(
             f"sampling {sampling.name!r} has no fixed probability per client, which diagnosis needs: "
-            "use uniform or by_size"
+            "use uniform, by_size or poisson"
         )
     clients, probabilities = len(sizes), sampling.probability(np.asarray(sizes))
     equally_likely = not sampling.with_replacement and np.allclose(probabilities, probabilities[0])
-    enumerate_all = equally_likely and math.comb(clients, cohort) <= max_cohorts
-    if enumerate_all:
-        chosen = np.array(list(itertools.combinations(range(clients), cohort)))
-    else:
-        keys, table = jax.random.split(jax.random.key(seed), max_cohorts), client_sizes(sizes)
-        chosen = np.asarray(jax.vmap(lambda key: sampling.draw(key, table, cohort, None).clients)(keys))
-    draws = np.zeros((len(chosen), clients))
-    np.add.at(draws, (np.arange(len(chosen))[:, None], chosen), 1)
-    return draws, probabilities, enumerate_all
+    enumerate_all = equally_likely and sampling.rate is None and math.comb(clients, cohort) <= max_cohorts
+    if not enumerate_all:
+        return drawn_counts(sampling, sizes, cohort, max_cohorts, seed), probabilities, False
+    return cohort_counts(np.array(list(itertools.combinations(range(clients), cohort))), clients), probabilities, True
 
 
 def _load_clients(

@@ -47,7 +47,7 @@ def exchanges(task: Task, method: Method) -> list[Exchange]:
         server = method.init(task.init(key))
         context = Context(jnp.int32(0), key, len(task.train), 1)
         client = Client(jnp.int32(0), jnp.int32(1), *jnp.ones(2))
-        return [_exchange(phase, server, client, context) for phase in method.phases]
+        return [_exchange(phase, server, client, context) for phase in method.all_phases]
 
     def _exchange(phase: Phase, server: ServerState, client: Client, context: Context) -> Exchange:
         work, broadcast = phase.work(Loss(task.loss, ())), phase.broadcast(server, context)
@@ -69,18 +69,32 @@ class MessageBytes(NamedTuple):
 
     up: tuple[int, ...]
     down: tuple[int, ...]
+    reports: tuple[int, ...]  # up, besides: the numbers by which a sampling chooses
 
 
 def message_bytes(task: Task, method: Method) -> MessageBytes:
-    """Down: the broadcast; up: the contributions."""
+    """Down: the broadcast; up: the contributions; and what is exchanged to choose who trains or uploads."""
     found = exchanges(task, method)
-    up = tuple(tree_bytes(exchange.output.contributions) for exchange in found)
-    return MessageBytes(up, tuple(tree_bytes(exchange.broadcast) for exchange in found))
+    up = [tree_bytes(exchange.output.contributions) for exchange in found]
+    down = [tree_bytes(exchange.broadcast) for exchange in found]
+    reports = [tree_bytes(exchange.output.score) for exchange in found]
+    if uploads := method.sampling.uploads:
+        choice_up, choice_down = uploads.exchanged
+        report = jax.eval_shape(uploads.report, found[-1].output.contributions)
+        reports[-1], down[-1] = tree_bytes(report) + choice_up, down[-1] + choice_down
+    return MessageBytes(tuple(up), tuple(down), tuple(reports))
 
 
 def memory_bytes(task: Task, method: Method) -> int:
     """What one client keeps between rounds."""
     return sum(tree_bytes(exchange.memory) for exchange in exchanges(task, method))
+
+
+def held_bytes(task: Task, method: Method, cohort: int) -> int:
+    """The updates of a cohort, if they are held until it is known who uploads."""
+    if method.sampling.uploads is None:
+        return 0
+    return cohort * tree_bytes(exchanges(task, method)[-1].output.contributions)
 
 
 def tree_bytes(shapes: Any) -> int:
@@ -129,7 +143,7 @@ def cells_at_once(task: Task, method: Method, cohort: int | None = None) -> int:
     lane = lane_bytes(task, method)
     clients = cohort or task.cohort or len(task.train)
     alone = choose_lanes(task.steps_of_clients(), clients, params, lane, devices, None)
-    return max(1, free_bytes(devices[0]) // (alone.per_device * lane))
+    return max(1, free_bytes(devices[0]) // (alone.per_device * lane + held_bytes(task, method, clients)))
 
 
 def _fills_a_core(params: Any, device: Any, cells: int = 1) -> bool:

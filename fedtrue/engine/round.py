@@ -10,10 +10,21 @@ from jax.sharding import Mesh, PartitionSpec
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums, weigh
 from fedtrue.algorithm.availability import Availability
-from fedtrue.algorithm.interface import Broadcast, Client, ClientWork, Context, Loss, Phase, ServerState
+from fedtrue.algorithm.interface import (
+    METHOD,
+    Broadcast,
+    Client,
+    ClientOutput,
+    ClientWork,
+    Context,
+    Loss,
+    Phase,
+    ServerState,
+)
 from fedtrue.algorithm.method import Method
-from fedtrue.algorithm.sampling import Draw, Sampling, Scores
-from fedtrue.data.batches import round_key
+from fedtrue.algorithm.sampling import Draw, Sampling, Scores, Uploads
+from fedtrue.algorithm.scored_sampling import tree_norm
+from fedtrue.data.batches import round_key, steps_per_epoch
 from fedtrue.engine.executors import Jobs, run_jobs
 from fedtrue.engine.schedule import Plan, idle_steps, pack
 from fedtrue.engine.step_dispatch import StepDispatch
@@ -23,6 +34,7 @@ from fedtrue.tasks.task import Task
 SAMPLING = 2**32 - 1  # the round's key is folded with this for sampling; clients are numbered from 0
 CONTEXT = 2**32 - 2  # and with this for what phases draw
 REPLIES = 2**32 - 3  # and with this for the clients that do not reply
+UPLOADS = 2**32 - 4  # and with this for the choice of clients that upload
 
 
 class Setting(NamedTuple):
@@ -48,7 +60,7 @@ class State(NamedTuple):
 class RoundInfo(NamedTuple):
     """What people look at; the next round needs none of it."""
 
-    cohort: Any  # the clients of all phases that sampled; −1: an empty place
+    cohort: Any  # the clients of all phases that sampled, without those that only reported scores; −1: an empty place
     participants: Any  # per phase
     steps: Any  # local steps, of all phases
     metric_sums: Any  # of the last phase
@@ -57,6 +69,8 @@ class RoundInfo(NamedTuple):
     pseudo_gradient_norm: Any
     idle_steps: Any
     missing: Any = None  # per phase, clients that did not reply; None if everybody does
+    uploads: Any = None  # per phase, clients that sent their contributions; None if all that replied do
+    left_out: Any = None  # clients that were drawn and found no place; None if the sampling has one for everybody
 
 
 class Cohort(NamedTuple):
@@ -73,7 +87,7 @@ class Trained(NamedTuple):
     """What a phase's clients came to."""
 
     sums: WeightedSums
-    rows: Any  # {"memory": what each place keeps, "score": for the sampling of later phases}
+    rows: Any  # per place: {"memory": what it keeps, "score": what it reported, "finite": 0 or 1}, and "contributions"
 
 
 def initial_state(task: Task, method: Method, federation: Federation, params: Any) -> State:
@@ -91,7 +105,7 @@ def client_memory(task: Task, method: Method, federation: Federation, server: Se
         work, broadcast = phase.work(loss), phase.broadcast(server, context)
         return jax.vmap(lambda client: work.init_memory(broadcast, client))(clients)
 
-    return tuple(map(first, method.phases))
+    return tuple(map(first, method.all_phases))
 
 
 def draw_cohort(
@@ -100,7 +114,7 @@ def draw_cohort(
     """Who takes part in a phase: the same clients wherever it is asked."""
     key = jax.random.fold_in(round_key(seed, round_index), SAMPLING)
     key = jax.random.fold_in(key, phase) if phase else key
-    return sampling.draw(key, federation.sampling_sizes, cohort, scores)
+    return sampling.draw(Context(round_index, key, len(federation), cohort), federation.sampling_sizes, scores)
 
 
 def one_round(
@@ -108,29 +122,70 @@ def one_round(
 ) -> tuple[State, RoundInfo]:
     """Each phase in turn. `memory_rows[client]`: where a client's memory is, None: in the row of its number."""
     method, (server, memory) = setting.method, state
-    draws, invited, plans, scores = list[Draw](), list[Draw](), list[Plan](), None
-    for number, phase in enumerate(method.phases):
-        sampling = phase.sampling if number else method.sampling
-        if sampling is not None:
-            places = phase.cohort or setting.cohort
-            draw = draw_cohort(sampling, federation, places, setting.seed, round_index, number, scores)
-            draws.append(draw)
-            draw = _replying(setting, federation, round_index, draw)
-            plan = pack(federation.steps[draw.clients], setting.lanes, draw.active)
-        invited.append(draws[-1])
-        plans.append(plan)
+    phases = method.all_phases
+    exchanges, scores = list[Exchanged](), None
+    for number, phase in enumerate(phases):
+        if phase.sampling is not None:
+            sampling, cohort = phase.sampling, phase.cohort or setting.cohort
+            drawn = draw_cohort(sampling, federation, cohort, setting.seed, round_index, number, scores)
+            own = _with_phase_steps(phase, federation)
+            draw = _replying(setting, federation, round_index, drawn)
+            plan = pack(own.steps[draw.clients], setting.lanes, draw.active)
         rows = draw.clients if memory_rows is None else memory_rows[draw.clients]
-        context = _context(setting, federation, draw, round_index, number)
-        own_memory = _rows(memory[number], rows)
-        trained = _train(setting, number, federation, server, draw, plan, own_memory, context)
-        server, pseudo_gradient = aggregation.receive(phase, server, trained.sums, context)
-        scores = Scores(draw.clients, trained.rows["score"])
-        memory = _with_rows(memory, number, draw, rows, trained.rows["memory"])
-    info = _info(draws, plans, trained.sums, pseudo_gradient)
-    if setting.availability is not None:
-        participants = jnp.stack([jnp.sum(draw.active) for draw in invited])
-        info = info._replace(participants=participants, missing=participants - info.participants)
-    return State(server, memory), info
+        context = _context(setting, federation, cohort, round_index, number)
+        uploads = sampling.uploads if number == len(phases) - 1 else None
+        trained = _train(setting, number, own, server, draw, plan, _rows(memory[number], rows), context, uploads)
+        reported = draw._replace(active=draw.active & (trained.rows["finite"] > 0))
+        sums, sent = trained.sums, draw
+        if uploads is not None:
+            sums, sent, server = _uploaded(setting, uploads, own, server, reported, trained, context)
+        if sampling.fixed_denominator:
+            sums = aggregation.with_expected_weights(sums, federation.weights, _rate(sampling, context))
+        server, pseudo_gradient = aggregation.receive(phase, server, sums, context)
+        scores = Scores(draw.clients, trained.rows["score"], reported.active)
+        memory = _with_rows(memory, number, sent, rows, trained.rows["memory"])
+        exchanges.append(Exchanged(phase, drawn, plan, sent))
+    return State(server, memory), _info(setting, exchanges, sums, pseudo_gradient)
+
+
+class Exchanged(NamedTuple):
+    """Who took part in a phase."""
+
+    phase: Phase
+    drawn: Draw  # who was asked
+    plan: Plan  # of those that replied
+    sent: Draw  # who sent its contributions
+
+
+def _rate(sampling: Sampling, context: Context) -> float:
+    assert sampling.rate is not None, "a fixed denominator is for samplings with a rate"
+    return sampling.rate(context.clients, context.cohort)
+
+
+def _with_phase_steps(phase: Phase, federation: Federation) -> Federation:
+    """The clients with as many steps as they take in this phase."""
+    if phase.steps is None:
+        return federation
+    epoch = steps_per_epoch(federation.sizes, federation.batch_size)
+    return federation.with_steps(phase.steps(federation.steps, epoch))
+
+
+def _uploaded(
+    setting: Setting,
+    uploads: Uploads,
+    federation: Federation,
+    server: ServerState,
+    reported: Draw,
+    trained: Trained,
+    context: Context,
+) -> tuple[WeightedSums, Draw, ServerState]:
+    """The sums over the clients that upload, who they are, and the server with what the choice keeps."""
+    weights = federation.weights_of(reported.clients)
+    key = jax.random.fold_in(round_key(setting.seed, context.round), UPLOADS)
+    report, state = trained.rows["score"], server.sampling
+    sent, state = uploads.choose(context._replace(key=key), reported, report, weights[METHOD], state)
+    sums = aggregation.uploaded(trained.sums, trained.rows["contributions"], weights, sent, uploads.unbiased)
+    return sums, sent, server._replace(sampling=state)
 
 
 def _replying(setting: Setting, federation: Federation, round_index: Any, draw: Draw) -> Draw:
@@ -155,9 +210,9 @@ def many_rounds(
     return jax.lax.fori_loop(0, count, body, (state, infos))
 
 
-def _context(setting: Setting, federation: Federation, draw: Draw, round_index: Any, number: int) -> Context:
+def _context(setting: Setting, federation: Federation, cohort: int, round_index: Any, number: int) -> Context:
     key = jax.random.fold_in(jax.random.fold_in(round_key(setting.seed, round_index), CONTEXT), number)
-    return Context(round_index, key, len(federation), draw.clients.shape[0])
+    return Context(round_index, key, len(federation), cohort)
 
 
 def _train(
@@ -169,9 +224,10 @@ def _train(
     plan: Plan,
     memory: Any,
     context: Context,
+    uploads: Uploads | None,
 ) -> Trained:
     """All clients of a phase: on one device, or each device with its share of the lanes."""
-    phase = setting.method.phases[number]
+    phase = setting.method.all_phases[number]
     work = phase.work(loss_of(setting.task, federation, server.params))
     broadcast = phase.broadcast(server, context)
     learning_rate = setting.method.learning_rate(context.round)
@@ -183,7 +239,7 @@ def _train(
     def jobs_of(operands: Any) -> Jobs:
         federation, broadcast, cohort, (round_index, key) = operands
         own_context = Context(round_index, key, context.clients, context.cohort)
-        return _jobs(work, federation, broadcast, cohort, own_context)
+        return _jobs(work, federation, broadcast, cohort, own_context, uploads)
 
     if setting.step_dispatch is not None:
         return Trained(*setting.step_dispatch.run_jobs(number, jobs_of, operands, plan))
@@ -203,7 +259,14 @@ def _train(
     return sharded(operands, plan, lanes)
 
 
-def _jobs(work: ClientWork, federation: Federation, broadcast: Broadcast, cohort: Cohort, context: Context) -> Jobs:
+def _jobs(
+    work: ClientWork,
+    federation: Federation,
+    broadcast: Broadcast,
+    cohort: Cohort,
+    context: Context,
+    uploads: Uploads | None,
+) -> Jobs:
     """A client's work as a job: the only place where lanes and clients meet."""
 
     def start(place: Any) -> Any:
@@ -218,12 +281,21 @@ def _jobs(work: ClientWork, federation: Federation, broadcast: Broadcast, cohort
         output = work.finish(broadcast, state, _rows(cohort.client, place), context)
         before = _rows(cohort.memory, place)
         kept = jax.tree.map(lambda new, old: jnp.where(output.finite, new, old), output.memory, before)
-        score = jnp.asarray(output.score, jnp.result_type(float))
-        return weigh(output, _rows(cohort.weights, place), present), {"memory": kept, "score": score}
+        output, report = _to_choose_from(output, uploads)
+        row = {"memory": kept, "finite": output.finite.astype(jnp.int32), **report}
+        return weigh(output, _rows(cohort.weights, place), present), row
 
+    row = jax.eval_shape(lambda: finish(start(0), 0, jnp.bool_(True))[1])
     places = cohort.active.shape[0]
-    no_rows = {"memory": jax.tree.map(jnp.zeros_like, cohort.memory), "score": jnp.zeros(places)}
-    return Jobs(start, step, finish, no_rows)
+    return Jobs(start, step, finish, jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape), leaf.dtype), row))
+
+
+def _to_choose_from(output: ClientOutput, uploads: Uploads | None) -> tuple[ClientOutput, dict[str, Any]]:
+    """What enters the sums now, and what the place leaves behind, from which later choices are made."""
+    if uploads is None:
+        return output, {"score": jnp.asarray(0.0 if output.score is None else output.score, jnp.result_type(float))}
+    row = {"score": uploads.report(output.contributions), "contributions": output.contributions}
+    return output._replace(contributions={}), row
 
 
 def _rows(tree: Any, rows: Any) -> Any:
@@ -240,19 +312,25 @@ def _with_rows(memory: Any, number: int, draw: Draw, rows: Any, kept: Any) -> An
     return (*memory[:number], replaced, *memory[number + 1 :])
 
 
-def _info(draws: list[Draw], plans: list[Plan], sums: WeightedSums, pseudo_gradient: Any) -> RoundInfo:
-    active = [jnp.sum(plan.lane < plan.length.shape[0]) for plan in plans]
+def _info(setting: Setting, exchanges: list[Exchanged], sums: WeightedSums, pseudo_gradient: Any) -> RoundInfo:
+    plans = [exchange.plan for exchange in exchanges]
+    scoring = setting.method.sampling.scoring
+    drawn = [each.drawn for each in exchanges if each.phase.sampling and each.phase is not scoring]
+    replied = jnp.stack([jnp.sum(plan.lane < plan.length.shape[0]) for plan in plans])
+    asked = jnp.stack([jnp.sum(exchange.drawn.active) for exchange in exchanges])
+    samplings = [each.phase.sampling for each in exchanges if each.phase.sampling]
     return RoundInfo(
-        cohort=jnp.concatenate([jnp.where(draw.active, draw.clients, -1) for draw in draws]),
-        participants=jnp.stack(active),
+        cohort=jnp.concatenate([jnp.where(draw.active, draw.clients, -1) for draw in drawn]),
+        participants=asked,
         steps=sum(jnp.sum(plan.steps) for plan in plans),
         metric_sums=sums.metric_sums,
         clients=sums.clients,
         dropped=sums.dropped,
-        pseudo_gradient_norm=_norm(pseudo_gradient),
+        pseudo_gradient_norm=tree_norm(pseudo_gradient),
         idle_steps=sum(idle_steps(plan) for plan in plans),
+        missing=None if setting.availability is None else asked - replied,
+        uploads=jnp.stack([jnp.sum(each.sent.active) for each in exchanges])
+        if any(sampling.uploads for sampling in samplings)
+        else None,
+        left_out=sum(draw.left_out for draw in drawn) if any(sampling.rate for sampling in samplings) else None,
     )
-
-
-def _norm(tree: Any) -> Any:
-    return jnp.sqrt(sum(jnp.sum(leaf.astype(jnp.result_type(float)) ** 2) for leaf in jax.tree.leaves(tree)))

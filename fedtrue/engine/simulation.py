@@ -14,7 +14,7 @@ from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import device_rows, on_device
-from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, plan_simulation, sampled_places
+from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, known_places, plan_simulation
 from fedtrue.engine.round import (
     RoundInfo,
     Setting,
@@ -118,9 +118,10 @@ class Simulation:
         """Data and clients on the devices, or the window through which they get there."""
         devices, plan = self.plan.devices, self.plan
         self.mesh = Mesh(np.asarray(devices), ("lanes",)) if len(devices) > 1 else None
-        self._places = sampled_places(self._first_method(), plan.cohort) * plan.rounds_per_dispatch
+        places = known_places(self._first_method(), len(federation), plan.cohort)
+        self._places = places * plan.rounds_per_dispatch
         rounds = plan.rounds_per_dispatch
-        self._window = Window(self.task.train, self._places // rounds, rounds) if plan.data_on_host else None
+        self._window = Window(self.task.train, places, rounds) if plan.data_on_host else None
         if self._window is None:
             federation = federation.with_columns(on_device(self.task.train.columns), federation.starts)
         self.federation = self._placed(federation)
@@ -249,11 +250,10 @@ class Simulation:
 
         def drawn(r: Any) -> Any:
             found = []
-            for number, phase in enumerate(method.phases):
-                sampling = phase.sampling if number else method.sampling
-                if sampling is not None:
-                    places = phase.cohort or self.plan.cohort
-                    found.append(draw_cohort(sampling, self.federation, places, seed, first_round + r, number).clients)
+            for number, phase in enumerate(method.all_phases):
+                sampling, cohort = phase.sampling, phase.cohort or self.plan.cohort
+                if sampling is not None and not sampling.needs_scores:
+                    found.append(draw_cohort(sampling, self.federation, cohort, seed, first_round + r, number).clients)
             return jnp.concatenate(found)
 
         return jax.lax.map(drawn, jnp.arange(self.rounds_per_dispatch))

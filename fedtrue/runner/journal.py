@@ -175,8 +175,8 @@ def _skipped_at_end(lines: Sequence[Line]) -> int:
 
 
 def is_skipped(line: Line) -> bool:
-    """Whether every client that replied had an update that was not finite."""
-    return not line["clients"] and line["dropped"] > 0
+    """Whether every client that replied had an update that was not finite; those that chose not to upload had one."""
+    return not line["clients"] and line["dropped"] > 0 and line["dropped"] == line.get("trained", line["dropped"])
 
 
 def _until_diverged(lines: list[Line], skipped: int) -> list[Line]:
@@ -192,17 +192,21 @@ def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes)
     """One line per round; the seconds of a dispatch are divided equally among its rounds."""
     rounds = len(info.cohort)
     missing = np.zeros_like(info.participants) if info.missing is None else info.missing
+    replied = (info.participants - missing).astype(np.int64)
+    uploads = replied if info.uploads is None else info.uploads.astype(np.int64)
     columns = {
         "round": np.arange(first, first + rounds),
         **means(info.metric_sums),
         "clients": info.clients,
         "dropped": info.dropped,
         **({} if info.missing is None else {"missing": missing[:, -1]}),
+        **({} if info.left_out is None else {"left_out": info.left_out}),
+        **({} if info.uploads is None else {"trained": replied[:, -1]}),
         "cohort": info.cohort,
         "steps": info.steps,
         "pseudo_gradient_norm": info.pseudo_gradient_norm,
         "idle_steps": info.idle_steps,
-        "bytes_up": (info.participants - missing).astype(np.int64) @ np.asarray(message.up),
+        "bytes_up": uploads @ np.asarray(message.up) + replied @ np.asarray(message.reports),
         "bytes_down": info.participants.astype(np.int64) @ np.asarray(message.down),
         "seconds": np.full(rounds, seconds / rounds),
     }

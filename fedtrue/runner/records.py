@@ -31,8 +31,8 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "sweep.toml",
 )
 LAST = 100  # rounds that the paper averages over
-ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "bytes_up", "bytes_down", "seconds")
-NOT_METRICS = ("round", "clients", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
+ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "left_out", "bytes_up", "bytes_down", "seconds")
+NOT_METRICS = ("round", "clients", "trained", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
 
 Line = dict[str, Any]
 
@@ -235,9 +235,19 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def columns(lines: Sequence[Line]) -> dict[str, np.ndarray]:
-    """One array per key, one row per round. Evaluations are left out, as not every round has one."""
+    """One array per key, one row per round. Evaluations are left out, as not every round has one.
+
+    Cohorts that are smaller than the largest one are filled up with −1.
+    """
     names = [name for name in (lines[0] if lines else ()) if name not in ("evaluation", "spread")]
-    return {name: np.asarray([line[name] for line in lines]) for name in names}
+    return {name: _column([line[name] for line in lines]) for name in names}
+
+
+def _column(values: Sequence[Any]) -> np.ndarray:
+    if not isinstance(values[0], list):
+        return np.asarray(values)
+    longest = max(map(len, values))
+    return np.asarray([[*row, *[-1] * (longest - len(row))] for row in values], int)
 
 
 def evaluations(lines: Iterable[Line]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:

@@ -146,7 +146,11 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     "correction": ("NAME", "none, local, joint or moments (default joint)"),
     "trace": ("NAME", "exact, or paper for Algorithm 1's (default exact)"),
     "client_state": ("NAME", "restart, sync or inherit (default restart)"),
-    "sampling": ("NAME", "uniform or by_size (default uniform)"),
+    "sampling": (
+        "NAME",
+        "uniform, by_size, poisson, cyclic, power_of_choice, optimal or importance, with options as "
+        "'cyclic(groups=4)' (default uniform)",
+    ),
     "weighting": ("NAME", "uniform, examples or tokens (default: the task's)"),
 }
 

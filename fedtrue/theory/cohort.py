@@ -12,9 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import total, weigh
+from fedtrue.algorithm.context import Context
 from fedtrue.algorithm.interface import METHOD
 from fedtrue.algorithm.method import Method
-from fedtrue.algorithm.sampling import client_sizes
+from fedtrue.algorithm.sampling import Sampling, client_sizes
 from fedtrue.precision import float64
 from fedtrue.tasks.task import Task
 from fedtrue.theory.operator import all_clients, client_outputs, full_participation, initial_params
@@ -72,24 +73,32 @@ def cohort_bias(
         raise ValueError(
             f"{method.name} has {len(method.phases)} phases per round: cohort_bias measures methods with one phase"
         )
+    if method.sampling.uploads:
+        raise ValueError(
+            f"with sampling {method.sampling.name!r} who uploads depends on the updates, not on the cohort alone: "
+            "cohort_bias measures uniform, by_size and poisson"
+        )
     with float64():
-        cohorts = _cohorts(method, task.client_weights("examples"), cohort, samples, seed)
         arrays = all_clients(task, method, local_steps, rate_multipliers)
+        cohorts = _cohorts(method, task.client_weights("examples"), cohort, samples, seed)
         weights = cohorts.counts * (method.weighting.weights(task) if method.weighting else task.client_weights())
         weights = np.concatenate(
             [weights, np.asarray(arrays.weights[METHOD])[None]]
         )  # the last row is full participation
+        expected = np.append(np.full(len(cohorts.counts), cohort / clients), 1.0)  # share of the clients in a cohort
         start, unflatten = flatten(initial_params(task))
 
         def pseudo_gradients(x: Array) -> Array:
             phase, server, context = method.phases[0], method.init(unflatten(x)), full_participation(arrays, seed)
             outputs = client_outputs(task, method, phase, arrays, server, seed, context)
 
-            def of_cohort(row: Array) -> Array:
+            def of_cohort(row: Array, expected: Array) -> Array:
                 sums = total(jax.vmap(weigh)(outputs, {**arrays.weights, METHOD: row}, row > 0))
+                if method.sampling.fixed_denominator:
+                    sums = aggregation.with_expected_weights(sums, arrays.weights, expected)
                 return ravel_pytree(aggregation.receive(phase, server, sums, context)[1])[0]
 
-            return jax.vmap(of_cohort)(jnp.asarray(weights))
+            return jax.vmap(of_cohort)(jnp.asarray(weights), jnp.asarray(expected))
 
         find = root_finder(lambda x, probabilities: probabilities @ pseudo_gradients(x))
         fixed_point = find(start, np.append(np.zeros_like(cohorts.probabilities), 1.0)).point
@@ -110,22 +119,37 @@ class Cohorts(NamedTuple):
 
 def _cohorts(method: Method, sizes: np.ndarray, cohort: int, samples: int, seed: int) -> Cohorts:
     """All cohorts where they are few, else a sample. Drawn with replacement, a client can be in a cohort twice."""
-    clients, repeated = len(sizes), method.sampling.with_replacement
-    sampled = math.comb(clients + (cohort - 1 if repeated else 0), cohort) > MAX_ENUMERATED_COHORTS
-    if sampled:
-        keys = jax.random.split(jax.random.key(seed), samples)
-        table = client_sizes(sizes)
-        chosen = np.asarray(jax.vmap(lambda key: method.sampling.draw(key, table, cohort, None).clients)(keys))
+    clients, sampling = len(sizes), method.sampling
+    repeated, rate = sampling.with_replacement, sampling.rate
+    possible = 2**clients if rate else math.comb(clients + (cohort - 1 if repeated else 0), cohort)
+    if possible > MAX_ENUMERATED_COHORTS:
+        counts = drawn_counts(sampling, sizes, cohort, samples, seed)
+        return Cohorts(counts, np.full(len(counts), 1 / len(counts)), sampled=True)
+    if rate:
+        counts = np.array(list(itertools.product([0, 1], repeat=clients)))
+        taken, q = counts.sum(axis=1), rate(clients, cohort)
+        return Cohorts(counts.astype(float), q**taken * (1 - q) ** (clients - taken), sampled=False)
+    combine = itertools.combinations_with_replacement if repeated else itertools.combinations
+    counts = cohort_counts(np.array(list(combine(range(clients), cohort))), clients)
+    if repeated:
+        probabilities = _multinomial(counts.astype(int), _client_probabilities(method, sizes))
     else:
-        combine = itertools.combinations_with_replacement if repeated else itertools.combinations
-        chosen = np.array(list(combine(range(clients), cohort)))
-    counts = np.zeros((len(chosen), clients), int)
-    np.add.at(counts, (np.arange(len(chosen))[:, None], chosen), 1)
-    if sampled or not repeated:
         probabilities = np.full(len(counts), 1 / len(counts))
-    else:
-        probabilities = _multinomial(counts, _client_probabilities(method, sizes))
-    return Cohorts(counts.astype(float), probabilities, sampled)
+    return Cohorts(counts, probabilities, sampled=False)
+
+
+def drawn_counts(sampling: Sampling, sizes: np.ndarray, cohort: int, samples: int, seed: int) -> np.ndarray:
+    """(samples, clients): how often each of so many drawn cohorts contains each client."""
+    keys, table = jax.random.split(jax.random.key(seed), samples), client_sizes(sizes)
+    draws = jax.vmap(lambda key: sampling.draw(Context(0, key, len(sizes), cohort), table, None))(keys)
+    return cohort_counts(np.asarray(draws.clients), len(sizes), np.asarray(draws.active))
+
+
+def cohort_counts(chosen: np.ndarray, clients: int, active: np.ndarray | bool = True) -> np.ndarray:
+    """(cohorts, clients): how often each cohort, a row of `chosen`, contains each client."""
+    counts = np.zeros((len(chosen), clients))
+    np.add.at(counts, (np.arange(len(chosen))[:, None], chosen), np.broadcast_to(active, chosen.shape))
+    return counts
 
 
 def _client_probabilities(method: Method, sizes: np.ndarray) -> np.ndarray:

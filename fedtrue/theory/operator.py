@@ -42,7 +42,7 @@ def all_clients(
     if method.sampling.probability is None:
         raise ValueError(
             f"sampling {method.sampling.name!r} has no fixed probability per client, which the theory needs: "
-            "use uniform or by_size"
+            "use uniform, by_size, poisson or optimal"
         )
     probabilities = jnp.asarray(method.sampling.probability(task.client_weights("examples")))
     weights = federation.weights[METHOD] * (probabilities * len(federation)).astype(jnp.result_type(float))

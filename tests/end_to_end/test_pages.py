@@ -1,6 +1,7 @@
 """The code of the pages for users runs, from top to bottom, and ends where the text says."""
 
 import contextlib
+import json
 import re
 from pathlib import Path
 
@@ -62,8 +63,35 @@ def test_a_method_with_a_name_is_recorded_swept_and_reported(own_method):
     assert "mu 0.1" in (folder / own_method["page"]).read_text()
 
 
+def test_the_distances_on_the_page_on_pytorch_are_those_that_are_measured(run_page):
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fedtrue[torch]'")
+    page = run_page("pytorch")
+    said = dict(re.findall(r"([\d.]+) with `(\w+)`", (DOCS / "pytorch.md").read_text()))
+    assert len(said) == 3
+    for distance, correction in said.items():
+        assert page["distances"][correction] == pytest.approx(float(distance), rel=0.05)
+    assert page["Yogi"] in ft.torch.rules.RULES
+    del ft.torch.rules.RULES[page["Yogi"]]
+
+
+def test_the_cost_on_the_page_on_pytorch_is_the_recorded_one():
+    record = json.loads((DOCS.parent / "benchmarks/results/torch-trace-cpu.json").read_text())
+    said = re.findall(r"^\| .+ \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", (DOCS / "pytorch.md").read_text(), re.MULTILINE)
+    assert len(said) == len(record["rows"])
+    for (without, traced, more), row in zip(said, record["rows"]):
+        assert (float(without), float(traced)) == (round(row["ms_without"], 2), round(row["ms_traced"], 2))
+        assert int(more) == abs(round(100 * (row["ms_traced"] / row["ms_without"] - 1)))
+
+
 def test_the_distances_on_the_page_are_those_that_are_measured(own_method):
     distance = own_method["distance"]
     assert distance("none", 1e-4) == pytest.approx(0.91, rel=0.01)
     assert distance("joint", 1e-4) == pytest.approx(0.0040, rel=0.01)
     assert distance("joint", 1e-3) == pytest.approx(0.042, rel=0.01)
+
+
+def test_the_sampling_of_the_page_takes_one_half_of_the_clients_after_the_other(run_page):
+    task = ft.tasks.quadratic([[1.0]] * 6, [[float(i)] for i in range(6)])
+    method = run_page("sampling")["method"]
+    cohorts = ft.train(task, method, rounds=4, cohort=2, local_steps=1).history["cohort"]
+    assert (cohorts % 2).tolist() == [[0, 0], [1, 1], [0, 0], [1, 1]]

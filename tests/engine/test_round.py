@@ -50,7 +50,7 @@ def reporting(output):
     return work
 
 
-def sent(loss, score=0.0, **contributions):
+def sent(loss, score=None, **contributions):
     return ClientOutput(contributions, loss.no_sums, (), jnp.bool_(True), score)
 
 
@@ -139,10 +139,10 @@ def test_start_step_and_finish_get_the_broadcast():
     assert float(state.server.shared["x"]) == 10 * (3 + 2 * 3) + 3
 
 
-def second_of_three(key, sizes, cohort, scores):
+def second_of_three(context, sizes, scores):
     """Of three places only the middle one has a client."""
-    active = jnp.arange(cohort) == 1
-    return Draw(jnp.arange(cohort, dtype=jnp.int32) + 1, active, jnp.ones(cohort))
+    places = jnp.arange(context.cohort, dtype=jnp.int32)
+    return Draw(places + 1, places == 1, jnp.ones(context.cohort))
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
@@ -157,10 +157,10 @@ def test_empty_places_take_no_part(lanes):
     assert (int(info.clients), int(info.steps)) == (1, 2)
 
 
-def best_scores(key, sizes, cohort, scores):
+def best_scores(context, sizes, scores):
     """The clients of the earlier phase with the highest scores."""
-    chosen = jax.lax.top_k(scores.values, cohort)[1]
-    return Draw(scores.clients[chosen], jnp.ones(cohort, bool), jnp.ones(cohort))
+    chosen = jax.lax.top_k(scores.values, context.cohort)[1]
+    return Draw(scores.clients[chosen], scores.active[chosen], jnp.ones(context.cohort))
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
@@ -183,6 +183,7 @@ def test_a_later_phase_can_have_its_own_cohort_drawn_by_the_scores_of_an_earlier
     assert float(state.server.shared["second"]) == 12 + 45
     assert info.participants.tolist() == [5, 2] and set(info.cohort[5:].tolist()) == {2, 4}
     assert message_bytes(task(), method).up == (4, 4)
+    assert message_bytes(task(), method).reports == (4, 0)
 
 
 def test_cohorts_that_are_not_known_in_advance_need_their_data_on_the_device():

@@ -17,6 +17,7 @@ METHODS = {
     "mimelite": lambda: ft.methods.mimelite(ft.client.momentum(0.01)),
     "mime": lambda: ft.methods.mime(ft.client.momentum(0.01)),  # two phases
     "delta_sgd": lambda: ft.methods.delta_sgd(0.01),  # one more gradient per step
+    "fedadamw": lambda: ft.methods.fedadamw(0.01),  # a term in every step
 }
 
 

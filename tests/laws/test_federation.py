@@ -7,6 +7,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.algorithm.aggregation import mean, total, weigh, weighted_sum
+from fedtrue.algorithm.context import Context
 from fedtrue.algorithm.interface import METHOD, UNIFORM, ClientOutput, Contribution
 from fedtrue.algorithm.sampling import by_size, client_sizes, uniform
 
@@ -108,7 +109,8 @@ def expected(sample, weigh_by_size, cohort, draws=20_000):
     """Mean over many cohorts of the cohort's mean update, and its standard error."""
     keys = jax.random.split(jax.random.key(3), draws)
     sizes = client_sizes(SIZES)
-    chosen = np.asarray(jax.vmap(lambda key: sample.draw(key, sizes, cohort, None).clients)(keys))
+    draw = lambda key: sample.draw(Context(0, key, len(SIZES), cohort), sizes, None).clients
+    chosen = np.asarray(jax.vmap(draw)(keys))
     w = SIZES[chosen] if weigh_by_size else np.ones(chosen.shape)
     means = (w * UPDATES[chosen]).sum(1) / w.sum(1)
     return means.mean(), means.std() / draws**0.5
@@ -130,7 +132,8 @@ def test_uniform_sampling_with_normalised_weights_is_a_ratio_estimate_whose_bias
 def test_uniform_sampling_draws_every_client_at_most_once_and_with_equal_probability():
     keys = jax.random.split(jax.random.key(0), 5_000)
     sizes = client_sizes(SIZES)
-    chosen = np.asarray(jax.vmap(lambda key: uniform().draw(key, sizes, 2, None).clients)(keys))
+    draw = lambda key: uniform().draw(Context(0, key, len(SIZES), 2), sizes, None).clients
+    chosen = np.asarray(jax.vmap(draw)(keys))
     assert (chosen[:, 0] != chosen[:, 1]).all()
     np.testing.assert_allclose(np.bincount(chosen.ravel()) / chosen.size, 0.2, atol=0.015)
 

@@ -20,6 +20,7 @@ OPTIMIZERS = {
     "adagrad": client.adagrad(0.1),
     "adagrad, lagged": client.adagrad(0.1, lagged=True),
     "adam": client.adam(0.1),
+    "adam, epsilon after correction": client.adam(0.1, epsilon=1e-2, epsilon_after_correction=True),
     "adam, uncorrected": client.adam(0.1, bias_correction=False),
     "adam, lagged": client.adam(0.1, initial_accumulator=0.1, lagged=True),
     "yogi": client.yogi(0.1),

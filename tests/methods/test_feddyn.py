@@ -6,15 +6,9 @@ import pytest
 import fedtrue as ft
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
+from tests.methods.unequal_clients import HESSIANS, MINIMA, STEPS, WEIGHTS, task
 
-HESSIANS = np.array([[1.0, 30.0], [20.0, 1.0], [5.0, 2.0], [3.0, 8.0]])
-MINIMA = np.array([[2.0, 1.0], [-1.0, -2.0], [0.5, 0.0], [4.0, 3.0]])
-WEIGHTS, STEPS = [0.1, 0.4, 0.2, 0.3], [5, 35, 15, 10]
 ALPHA = 10.0
-
-
-def task(noise=0.0):
-    return ft.tasks.quadratic(HESSIANS, MINIMA, weights=WEIGHTS, noise=noise)
 
 
 @pytest.mark.parametrize("options", [{}, {"weighting": "uniform"}], ids=["objective", "uniform"])

@@ -57,7 +57,7 @@ def test_frozen_weights_are_bit_identical_and_in_the_final_model(frozen_run):
 def test_messages_lanes_client_memory_and_checkpoints_count_trained_weights_only(frozen_run):
     _, task, result, folder = frozen_run
     method = ft.fedopt(ft.client.sgd(0.1), correction="none")
-    assert message_bytes(task, method) == ((4 * LAST,), (4 * LAST,))  # float32
+    assert message_bytes(task, method) == ((4 * LAST,), (4 * LAST,), (0,))  # float32; no scores
     assert lane_bytes(task, method) == 2 * 4 * LAST  # weights and a gradient
     assert memory_bytes(task, ft.methods.scaffold(ft.client.sgd(0.1))) == 4 * LAST  # a control variate
     assert result.history["bytes_down"][0] == 2 * 2 * 4 * LAST  # two clients; weights and the server's variate

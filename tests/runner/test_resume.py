@@ -15,6 +15,7 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.runner.stop import Stopped
 from fedtrue.spec import option_table
+from tests.cases import samples_clients
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 STOP_AFTER = 6
@@ -86,7 +87,8 @@ def test_a_resumed_run_of_every_named_method_equals_the_uninterrupted_one(name, 
     method = METHODS[name](
         **({"client_rate": 0.05} if "client_rate" in takes else {"client": ft.client.momentum(0.05)})
     )
-    assert_resumed_is_uninterrupted(Runs(quadratic(), method, **FEW), tmp_path)
+    settings = FEW if samples_clients(name) else {**FEW, "cohort": None}
+    assert_resumed_is_uninterrupted(Runs(quadratic(), method, **settings), tmp_path)
 
 
 def test_a_run_may_be_stopped_after_every_dispatch(tmp_path):

@@ -59,8 +59,7 @@ def feddyn(
     >>> method = ft.methods.feddyn(ft.client.sgd(0.1), alpha=0.1)
     """
     check_float("feddyn: alpha", alpha, open_low=True)
-    if client.options.weight_decay is not None:
-        raise ValueError("feddyn: with weight_decay its fixed point depends on the client's rate: decay in the loss")
+    check_no_decay("feddyn", client)
     is_mean_of_updates = weighting is None and correction.name == "none"  # Σ p_i Δ_i is then in what clients send
 
     def report(broadcast: Broadcast, h: PyTree, steps: Steps, of: Client) -> tuple[dict[str, Contribution], PyTree]:
@@ -73,10 +72,7 @@ def feddyn(
 
     def objective_sum(sums: WeightedSums) -> PyTree:
         """Σ p_i Δ_i over the cohort."""
-        if not is_mean_of_updates:
-            return weighted_sum(sums, "moved")
-        share = sums.weights[OBJECTIVE]
-        return jax.tree.map(lambda d: (share * d).astype(d.dtype), mean(sums, "update"))
+        return objective_share(sums) if is_mean_of_updates else weighted_sum(sums, "moved")
 
     zeros = lambda params: jax.tree.map(jnp.zeros_like, params)
     rule = LocalRule(
@@ -87,6 +83,18 @@ def feddyn(
     )
     clients = ClientParts(client, trace, correction, rule=rule)
     return federated(clients, ServerStep(zeros, update), sampling, weighting)
+
+
+def check_no_decay(name: str, client: ClientOptimizer) -> None:
+    """Refuses weight decay, which would move a client from the minimum of its local problem."""
+    if client.options.weight_decay is not None:
+        raise ValueError(f"{name}: with weight_decay its fixed point depends on the client's rate: decay in the loss")
+
+
+def objective_share(sums: WeightedSums) -> PyTree:
+    """Σ p_i Δ_i over the cohort, of updates that are weighted as the objective weighs clients."""
+    share = sums.weights[OBJECTIVE]
+    return jax.tree.map(lambda d: (share * d).astype(d.dtype), mean(sums, "update"))
 
 
 def _plus(tree: PyTree, factor: Any, other: PyTree) -> PyTree:

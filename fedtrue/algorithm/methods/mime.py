@@ -39,6 +39,9 @@ from fedtrue.algorithm.weighting import Weighting
 from fedtrue.spec import by_name, named
 
 GRADIENT = "gradient"  # c, in what the server shares and in what clients send
+AROUND_GRADIENT = LocalRule(  # every gradient becomes g_i(y; ζ) − g_i(x; ζ) + c
+    control=True, term=lambda broadcast, memory: broadcast.shared[GRADIENT]
+)
 
 
 @named("method")
@@ -75,26 +78,29 @@ def mime(
     def init_shared(params: Any) -> dict[str, Any]:
         return {**first_statistics(client, params), GRADIENT: jax.tree.map(jnp.zeros_like, params)}
 
-    def receive_gradient(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
-        c = aggregation.mean(sums, GRADIENT)
-        return state._replace(shared={**state.shared, GRADIENT: c}), c
-
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> dict[str, Any]:
         c = state.shared[GRADIENT]
         return {**updated_statistics(client, c, state.shared), GRADIENT: c}
 
-    cohorts_gradient = lambda broadcast, memory: broadcast.shared[GRADIENT]
-    rule = LocalRule(control=True, term=cohorts_gradient, begin=server_statistics)
     steps = federated(
-        ClientParts(held(client), trace, correction, rule=rule),
+        ClientParts(held(client), trace, correction, rule=AROUND_GRADIENT._replace(begin=server_statistics)),
         server,
         sampling,
         weighting,
         init_shared=init_shared,
         receive_shared=receive_shared,
     )
-    weights_only = lambda state, context: Broadcast(state.params, ())
-    return replace(steps, phases=(Phase(gradient_work, receive_gradient, weights_only), *steps.phases))
+    return replace(steps, phases=(gradient_phase(), *steps.phases))
+
+
+def gradient_phase() -> Phase:
+    """c = Σ w_i ∇F_i(x) over the cohort, which the server then shares."""
+
+    def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
+        c = aggregation.mean(sums, GRADIENT)
+        return state._replace(shared={**state.shared, GRADIENT: c}), c
+
+    return Phase(gradient_work, receive, broadcast=lambda state, context: Broadcast(state.params, ()))
 
 
 def gradient_work(loss: Loss) -> ClientWork:

@@ -8,6 +8,8 @@
 At the minimiser c_i = ∇F_i and c = 0, so no client moves, whatever its number of steps.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -66,6 +68,21 @@ def scaffold(
         eta = client.learning_rate
         return jax.tree.map(lambda own, c, s: own - c + (s / eta).astype(own.dtype), control, broadcast.shared, seen)
 
+    rule = LocalRule(needs_trace=option == "II", needs_gradient_at_start=option == "I")
+    clients = ClientParts(client, trace, correction, rule=rule)
+    return with_control_variates(clients, renewed, server, sampling, weighting)
+
+
+def with_control_variates(
+    clients: ClientParts,
+    renewed: Callable[[Broadcast, PyTree, Steps, Client], PyTree],
+    server: ServerOptimizer,
+    sampling: Sampling,
+    weighting: Weighting | None,
+) -> Method:
+    """Every gradient gets c − c_i; `renewed(broadcast, c_i, steps, client)` is c_i', and c ← c + Σ w_i (c_i' − c_i)."""
+    zeros = lambda params: jax.tree.map(jnp.zeros_like, params)
+
     def report(
         broadcast: Broadcast, control: PyTree, steps: Steps, client: Client
     ) -> tuple[dict[str, Contribution], PyTree]:
@@ -75,13 +92,9 @@ def scaffold(
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> PyTree:
         return jax.tree.map(jnp.add, state.shared, weighted_sum(sums, "control_change"))
 
-    rule = LocalRule(
+    rule = clients.rule._replace(
         term=lambda broadcast, control: jax.tree.map(jnp.subtract, broadcast.shared, control),
-        needs_trace=option == "II",
-        needs_gradient_at_start=option == "I",
-        init_memory=lambda broadcast: jax.tree.map(jnp.zeros_like, broadcast.params),
+        init_memory=lambda broadcast: zeros(broadcast.params),
         report=report,
     )
-    clients = ClientParts(client, trace, correction, rule=rule)
-    zeros = lambda params: jax.tree.map(jnp.zeros_like, params)
-    return federated(clients, server, sampling, weighting, init_shared=zeros, receive_shared=receive_shared)
+    return federated(clients._replace(rule=rule), server, sampling, weighting, zeros, receive_shared)

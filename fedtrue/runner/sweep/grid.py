@@ -2,7 +2,8 @@
 
 Cells share a program if they differ only in their labels, the numbers of their methods (rates, ε, μ …) and, for
 `fedopt` with clients that keep no state, the choice of parts. A client optimizer whose preconditioner is a matrix
-shares with cells of the same optimizer only. Numbers that are equal in all cells are constants of the program.
+shares with cells of the same optimizer only. Numbers that are equal in all cells are constants of the program. Those of
+a sampling always are: they decide how many clients take part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from fedtrue.spec import from_spec, part_options
 
 NOT_IN_PROGRAM = ("method", "label", "reference")
 SELECTABLE_PARTS = ("client", "server", "correction")  # cells of one program may have different ones
+
+CONSTANT_PARTS = ("sampling",)  # with all their numbers
 
 Path = tuple[str, ...]  # of a number in a spec: ("client", "learning_rate")
 
@@ -55,7 +58,8 @@ def _hashable(value: Any) -> Any:
 def numbers(spec: Any, path: Path = ()) -> dict[Path, float]:
     """The numbers of a spec, by path: these can differ within one program."""
     if isinstance(spec, Mapping):
-        return {place: value for key, entry in spec.items() for place, value in numbers(entry, (*path, key)).items()}
+        varying = [(key, entry) for key, entry in spec.items() if key not in CONSTANT_PARTS]
+        return {place: value for key, entry in varying for place, value in numbers(entry, (*path, key)).items()}
     is_number = isinstance(spec, int | float) and not isinstance(spec, bool)
     return {path: spec} if is_number else {}
 
