@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
-from fedtrue.algorithm.correction import Correction, Sent
+from fedtrue.algorithm.correction import Average, Correction, Sent
 from fedtrue.algorithm.move import Move
 from fedtrue.algorithm.report import Steps
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
@@ -75,8 +75,15 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
     def init(params: Any, no_trace: Callable[[], Any]) -> Any:
         return tuple(option.init(params, no_trace) for option in options)
 
+    def divided_by(states: Any, weights: Any) -> tuple[Any, Any]:
+        used, states = zip(*(option.denominator.update(state, weights) for option, state in zip(options, states)))
+        return select(which, used), states
+
     needs = frozenset().union(*(option.needs for option in options))
-    return Correction(send, receive, init, needs, any(option.multiplies_by_trace for option in options))
+    denominator = Average(lambda like: tuple(option.denominator.init(like) for option in options), divided_by)
+    return Correction(
+        send, receive, init, needs, any(option.multiplies_by_trace for option in options), denominator=denominator
+    )
 
 
 def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:

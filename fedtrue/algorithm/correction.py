@@ -5,11 +5,12 @@
 | none       | Δ_i                    | mean Δ_i                                   |
 | local      | Δ_i / N_i              | mean Δ_i / N_i                             |
 | joint      | Δ_i / N_i, 1 / N_i     | mean(Δ_i / N_i) / mean(1/N_i)              |
-| moments    | ḡ_i, v̄_i, τ_i          | T mean(ḡ_i) / (√V + ε), averages T, V      |
+| moments    | ḡ_i, v̄_i, τ_i          | T mean(ḡ_i) / (√V + ε), averages T, V, W   |
 
 Δ_i = x − x_i is the client's pseudo-gradient, ḡ_i and v̄_i are the means of its gradients and of their squares. In
 place of Δ_i / N_i, or of ḡ_i, a client may send another report of its gradient (`report.py`). Everything the server
-needs is a weighted sum.
+needs is a weighted sum. A mean is Σ_S w_i u_i / Σ_S w_i; those of `moments` are Σ_S w_i u_i / W, W being an average of
+Σ_S w_i over rounds.
 
 With `table`, every client keeps its last report h_i and sends the change r_i − h_i, and the server adds the mean of all
 clients' last reports, c = Σ p_i h_i: cohorts then differ in the changes only (SAGA, FedVARP, MIFA).
@@ -17,7 +18,7 @@ clients' last reports, c = Σ p_i h_i: cohorts then differ in the changes only (
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,46 @@ from fedtrue.algorithm.report import SQUARE, TRACE, Report, Steps
 from fedtrue.spec import FACTORIES, Part, accepts, by_name, named
 
 Sent = dict[str, Any]  # name → what is summed over clients with their weights
+WEIGHTS_BETA = 0.99  # cohorts differ in weight and steps, their mean does not: an average over about 100 rounds
 EPSILON = 1e-5  # of √V: below it a coordinate's steps shrink; as the server optimizers' in the paper's grid
+
+
+class Average(NamedTuple):
+    """What is used in place of a value of this round, and what is kept of all rounds."""
+
+    init: Callable[[Any], Any]  # a value, for its shape → state
+    update: Callable[[Any, Any], tuple[Any, Any]]  # (state, value) → (what is used, state)
+
+
+THIS_ROUND = Average(lambda like: (), lambda state, value: (value, state))
+
+
+def average_over_rounds(beta: Any, lagged: bool = False) -> Average:
+    """A' = β A + (1−β) value, divided by 1 − βᵗ.
+
+    `lagged`: what is used is A of earlier rounds, or (1−β) value where that is larger; in the first round, the value.
+    So what is used is never below (1−β) value, as it is for values ≥ 0 without `lagged`.
+    """
+
+    def init(like: Any) -> dict[str, Any]:
+        return {"total": jax.tree.map(jnp.zeros_like, like), "weight": _number(0.0)}
+
+    def update(state: dict[str, Any], value: Any) -> tuple[Any, dict[str, Any]]:
+        total = jax.tree.map(lambda a, new: (beta * a + (1 - beta) * new).astype(a.dtype), state["total"], value)
+        new = {"total": total, "weight": beta * state["weight"] + (1 - beta)}
+        return _used_of_earlier(state, value) if lagged else _mean_of(new), new
+
+    def _used_of_earlier(state: dict[str, Any], value: Any) -> Any:
+        none_before = state["weight"] == 0
+        floored = lambda a, new: jnp.where(none_before, new, jnp.maximum(a, (1 - beta) * new)).astype(a.dtype)
+        return jax.tree.map(floored, _mean_of(state), value)
+
+    return Average(init, update)
+
+
+def _mean_of(state: dict[str, Any]) -> Any:
+    weight = jnp.where(state["weight"] > 0, state["weight"], 1)
+    return jax.tree.map(lambda a: (a / weight).astype(a.dtype), state["total"])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +94,7 @@ class Correction(Part):
     needs: frozenset[str] = frozenset()  # what `send` looks at besides Δ, η and τ: "trace", "mean", "square", "slope"
     multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
+    denominator: Average = THIS_ROUND  # what weighted sums are divided by: the weight of this round's clients
 
     @property
     def needs_trace(self) -> bool:
@@ -87,13 +128,13 @@ def joint(report: Report = by_name("update"), beta: float | None = None, table: 
     def receive(mean: Sent, state: Any) -> tuple[Any, Any]:
         denominator = mean["inverse_trace"]
         if state:  # the trace of a weight decay has none: it is a number, and the same for all cohorts
-            state = _averaged(beta, state, denominator)
-            denominator = _average(state)
+            denominator, state = average.update(state, denominator)
         return linear.apply(linear.inverse(denominator), mean["update"]), state
 
     if beta is not None:
         check_float("joint: beta", beta, high=1.0)
-    init = (lambda params, no_trace: ()) if beta is None else (lambda params, no_trace: _no_average(no_trace()))
+    average = THIS_ROUND if beta is None else average_over_rounds(beta)
+    init = (lambda params, no_trace: ()) if beta is None else (lambda params, no_trace: average.init(no_trace()))
     return Correction(
         send, receive, init, report.needs | {TRACE}, not report.by_trace, table="update" if table else None
     )
@@ -107,32 +148,36 @@ def moments(
     lagged: bool = False,
     table: bool = False,
 ) -> Correction:
-    """T mean(ḡ_i) / (√V + ε): clients report what they saw, and the server takes its scale from their squares.
+    """T Σ w_i ḡ_i / (W (√V + ε)): clients report what they saw, and the server takes its scale from their squares.
 
-    V' = β V + (1−β) mean v̄_i and T' = β T + (1−β) mean τ_i, divided by 1 − βᵗ. Preconditioners stay on the clients, so
-    no trace is needed. |mean ḡ_i| ≤ √(mean v̄_i) ≤ √(V/(1−β)), so no coordinate moves by more than α T/√(1−β).
+    V, T and W are averages over rounds of Σ w_i v̄_i / W, with β, and of Σ w_i τ_i / W and Σ w_i, over about 100 rounds.
+    Preconditioners stay on the clients, so no trace is needed. A cohort with little data makes a short step: divided by
+    its own weight S = Σ w_i, its noisy mean would be scaled like any other. (Σ w_i ḡ_i)² ≤ S Σ w_i v̄_i ≤ S W V/(1−β),
+    so no coordinate moves by more than α T √(S/W) / √(1−β).
 
-    `lagged`: V and T are those of earlier rounds, so they do not depend on the gradients that they scale. Where
-    (1−β) mean v̄_i is larger than V it takes its place, which keeps the bound: else a coordinate that was absent so far
-    would be divided by ε.
+    `lagged`: V, T and W are those of earlier rounds, so they do not depend on the gradients that they scale. Where the
+    share of this round in an average is larger it takes their place, which keeps the bound: else a coordinate that was
+    absent so far would be divided by ε.
     """
     check_float("moments: beta", beta, high=1.0)
     check_float("moments: epsilon", epsilon)
+    of_squares, of_weights = average_over_rounds(beta, lagged), average_over_rounds(WEIGHTS_BETA, lagged)
 
     def send(steps: Steps) -> Sent:
         return {"gradient": report.gradient(steps), "square": steps.mean_square, "steps": _number(steps.count)}
 
     def receive(mean: Sent, state: Any) -> tuple[Any, Any]:
-        now = {"square": mean["square"], "steps": mean["steps"]}
-        new = _averaged(beta, state, now)
-        used = _not_smaller(_average(state), now, beta, state["weight"]) if lagged else _average(new)
-        scaled = lambda g, v: (used["steps"] * g / (jnp.sqrt(v) + epsilon)).astype(g.dtype)
-        return jax.tree.map(scaled, mean["gradient"], used["square"]), new
+        v, squares = of_squares.update(state["square"], mean["square"])
+        t, steps = of_weights.update(state["steps"], mean["steps"])
+        scaled = lambda g, v: (t * g / (jnp.sqrt(v) + epsilon)).astype(g.dtype)
+        return jax.tree.map(scaled, mean["gradient"], v), {"square": squares, "steps": steps}
 
     def init(params: Any, no_trace: Callable[[], Any]) -> Any:
-        return _no_average({"square": jax.tree.map(jnp.zeros_like, params), "steps": _number(0.0)})
+        return {"square": of_squares.init(params), "steps": of_weights.init(_number(0.0))}
 
-    return Correction(send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None)
+    return Correction(
+        send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None, denominator=of_weights
+    )
 
 
 def _mean_update(mean: Sent, state: Any) -> tuple[Any, Any]:
@@ -141,31 +186,6 @@ def _mean_update(mean: Sent, state: Any) -> tuple[Any, Any]:
 
 def _number(value: Any) -> Any:
     return jnp.asarray(value, jnp.result_type(float))
-
-
-def _no_average(like: Any) -> dict[str, Any]:
-    """An average before its first value."""
-    return {"total": jax.tree.map(jnp.zeros_like, like), "weight": _number(0.0)}
-
-
-def _averaged(beta: Any, state: dict[str, Any], value: Any) -> dict[str, Any]:
-    """A' = β A + (1−β) value; the weight of all values so far is 1 − βᵗ."""
-    total = jax.tree.map(lambda a, new: (beta * a + (1 - beta) * new).astype(a.dtype), state["total"], value)
-    return {"total": total, "weight": beta * state["weight"] + (1 - beta)}
-
-
-def _average(state: dict[str, Any]) -> Any:
-    weight = jnp.where(state["weight"] > 0, state["weight"], 1)
-    return jax.tree.map(lambda a: (a / weight).astype(a.dtype), state["total"])
-
-
-def _not_smaller(earlier: Any, now: Any, beta: Any, weight: Any) -> Any:
-    """V and T of earlier rounds, V not below (1−β) times this round's; in the first round, this round's."""
-    none_before = weight == 0
-    square = jax.tree.map(
-        lambda v, new: jnp.where(none_before, new, jnp.maximum(v, (1 - beta) * new)), earlier["square"], now["square"]
-    )
-    return {"square": square, "steps": jnp.where(none_before, now["steps"], earlier["steps"])}
 
 
 CORRECTIONS = FACTORIES["correction"]

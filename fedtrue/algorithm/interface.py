@@ -20,6 +20,7 @@ from fedtrue.algorithm.sampling import Sampling
 METHOD = "method"  # weigh a contribution as the method weighs its clients
 OBJECTIVE = "objective"  # by the client's share of the task's objective: the shares of all clients sum to 1
 UNIFORM = "uniform"  # count every client once
+WEIGHTINGS = (METHOD, OBJECTIVE, UNIFORM)
 
 
 class Client(NamedTuple):

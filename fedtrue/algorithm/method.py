@@ -14,7 +14,7 @@ from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import CLIENT_STATES, DECAY, ClientParts, client_work
 from fedtrue.algorithm.correction import Correction, Sent
-from fedtrue.algorithm.interface import Context, Phase, ServerState
+from fedtrue.algorithm.interface import WEIGHTINGS, Context, Phase, ServerState
 from fedtrue.algorithm.report import TRACE
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
@@ -23,7 +23,8 @@ from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
 from fedtrue.spec import Part, accepts, by_name, from_spec, named
 
-TABLE = "table"  # the mean of all clients' last reports, in the correction's state
+OWN, TABLE, WEIGHTS = "own", "table", "weights"  # of the correction's state: its own, the mean of all clients' last
+# reports, and what it keeps of the cohorts' weights
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -158,11 +159,16 @@ def fedopt(
 
 def received_update(clients: ClientParts, state: ServerState, sums: WeightedSums) -> tuple[Any, Any]:
     """The pseudo-gradient of a round, weight decay included, and what the correction keeps."""
+    correction, kept = clients.correction, state.correction
+    weights, kept_weights = correction.denominator.update(
+        kept[WEIGHTS], {name: sums.weights[name] for name in WEIGHTINGS}
+    )
+    sums = sums._replace(weights={**sums.weights, **weights})
     means = {name: aggregation.mean(sums, name) for name in sums.contributions}
-    pseudo_gradient, correction_state = _receive(clients.correction, means, sums, state.correction)
+    pseudo_gradient, received = _receive(correction, means, sums, kept)
     if clients.optimizer.options.weight_decay is not None:
-        pseudo_gradient = _with_decay(pseudo_gradient, means, clients.correction, state.params)
-    return pseudo_gradient, correction_state
+        pseudo_gradient = _with_decay(pseudo_gradient, means, correction, state.params)
+    return pseudo_gradient, {**received, WEIGHTS: kept_weights}
 
 
 def _built(clients: ClientParts) -> ClientParts:
@@ -192,19 +198,23 @@ def _init_correction(clients: ClientParts, params: Any) -> Any:
         memory = trace.init_memory(optimizer, params, clients.rule.pull is not None)
         return trace.total(trace.init(optimizer, params, optimizer.init(params, 0), memory))
 
-    state = clients.correction.init(params, no_trace)
-    return {"own": state, TABLE: jax.tree.map(jnp.zeros_like, params)} if clients.correction.table else state
+    correction = clients.correction
+    no_weights = dict.fromkeys(WEIGHTINGS, jnp.zeros(()))
+    return {
+        OWN: correction.init(params, no_trace),
+        TABLE: jax.tree.map(jnp.zeros_like, params) if correction.table else (),
+        WEIGHTS: correction.denominator.init(no_weights),
+    }
 
 
-def _receive(correction: Correction, means: Sent, sums: WeightedSums, state: Any) -> tuple[Any, Any]:
+def _receive(correction: Correction, means: Sent, sums: WeightedSums, state: Any) -> tuple[Any, dict[str, Any]]:
     """The pseudo-gradient, and what the correction keeps; with a table, changes are added to c = Σ p_i h_i."""
-    name = correction.table
-    if name is None:
-        return correction.receive(means, state)
-    change, c = aggregation.weighted_sum(sums, name), state[TABLE]
-    reports = {**means, name: jax.tree.map(jnp.add, means[name], c)}
-    pseudo_gradient, own = correction.receive(reports, state["own"])
-    return pseudo_gradient, {"own": own, TABLE: jax.tree.map(jnp.add, c, change)}
+    name, c = correction.table, state[TABLE]
+    if name is not None:
+        means = {**means, name: jax.tree.map(jnp.add, means[name], c)}
+        c = jax.tree.map(jnp.add, c, aggregation.weighted_sum(sums, name))
+    pseudo_gradient, own = correction.receive(means, state[OWN])
+    return pseudo_gradient, {OWN: own, TABLE: c}
 
 
 def _unless_empty(sums: WeightedSums, new: Any, old: Any) -> Any:

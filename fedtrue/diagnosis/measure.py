@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedtrue.algorithm.checks import check_int
+from fedtrue.algorithm.correction import THIS_ROUND
 from fedtrue.algorithm.interface import ServerState
-from fedtrue.algorithm.method import TABLE, Method
+from fedtrue.algorithm.method import OWN, TABLE, Method
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.diagnosis.clients import Point, SampledClient, flat_state, sum_over_clients, without_momentum
 from fedtrue.diagnosis.decompose import Decomposition, decompose
@@ -100,16 +101,16 @@ def measure_round(
         broadcast = method.phases[0].broadcast(server, full_participation(table, setting.seed, round_index))
         broadcast = without_momentum(method.clients, broadcast)
         sampled = progress(_load_clients(task, table, chosen, memory_of), len(chosen.clients))
-        state, last_reports = flat_state(server.correction, server.params), None
-        if method.clients.correction.table:
-            state, last_reports = state["own"], state[TABLE]
+        correction, kept = method.clients.correction, flat_state(server.correction, server.params)
+        last_reports = kept[TABLE] if correction.table else None
         sums, weights = sum_over_clients(task, method.clients, point, broadcast, sampled, last_reports)
-        if method.sampling.fixed_denominator:  # whoever is drawn, the mean is divided by the expected weight
+        if method.sampling.fixed_denominator or correction.denominator is not THIS_ROUND:
+            # whoever is drawn, the mean is divided by the expected weight, or by an average that is close to it
             expected = min(chosen.cohort, len(chosen.clients)) * sums.weight
             sums = sums._replace(cohort_weights=jnp.full(sums.cohort_weights.shape, expected))
         if not sums.clients:
             raise ValueError("every client diverges from this model: train with a smaller client learning rate")
-        numbers = decompose(sums, method.clients.correction, state, chosen.cohort, len(task.train), chosen.all_cohorts)
+        numbers = decompose(sums, correction, kept[OWN], chosen.cohort, len(task.train), chosen.all_cohorts)
     return Diagnosis(
         task=task.name,
         method=method.spec,

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import fedtrue as ft
-from fedtrue.algorithm.correction import moments
+from fedtrue.algorithm.correction import average_over_rounds, moments
 from fedtrue.algorithm.report import GradientSums, add_gradient, gradient_means, no_gradients
 
 THREE = {"hessians": [[1.0], [1.0], [2.0]], "minima": [[6.0], [-1.0], [-2.0]]}
@@ -206,6 +206,44 @@ def test_no_coordinate_moves_by_more_than_the_bound_however_rare_or_large_its_gr
         seen = mean["square"] > 0
         largest = jnp.max(jnp.abs(jnp.where(seen, pseudo_gradient, 0)))
         assert largest <= steps / np.sqrt(1 - options["beta"]) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("lagged", [False, True])
+def test_an_average_over_rounds_is_never_below_its_share_of_this_rounds_value(lagged):
+    """So cohorts of any weight keep the bound: what is divided by W ≥ (1−β) Σ w is at most 1/(1−β) times a mean."""
+    average, rng = average_over_rounds(0.8, lagged), np.random.default_rng(2)
+    state = average.init(jnp.zeros(20))
+    for _ in range(30):
+        value = jnp.asarray(10.0 ** rng.uniform(-4, 4, 20))
+        used, state = average.update(state, value)
+        assert jnp.all(used >= 0.2 * value * (1 - 1e-6))
+
+
+def test_the_average_of_equal_values_is_that_value():
+    for lagged in (False, True):
+        average = average_over_rounds(0.8, lagged)
+        state = average.init(jnp.zeros(()))
+        for _ in range(5):
+            used, state = average.update(state, jnp.asarray(7.0))
+            assert float(used) == pytest.approx(7.0, rel=1e-6)
+
+
+def test_a_cohort_with_little_data_makes_a_short_step_and_the_objective_keeps_its_weights():
+    """Cohorts of one client: divided by its own weight, the client of weight 5 would count as much as that of 1."""
+    task = ft.tasks.quadratic(**THREE, weights=[1.0, 2.0, 5.0])
+    of_equal_weights = ft.tasks.quadratic(**THREE).minimiser[0] - task.minimiser[0]
+
+    def mean_error(correction, server_rate):
+        method = ft.fedopt(ft.client.sgd(1e-3), ft.server.sgd(server_rate), correction=correction)
+        simulation = ft.Simulation(task, method, cohort=1, local_steps=4)
+        state, points = simulation.start(), []
+        for _ in range(100):
+            state, _ = simulation.run(state, 60)
+            points.append(float(state.server.params[0]))
+        return np.mean(points[30:]) - task.minimiser[0]
+
+    assert mean_error("local(report=mean_gradient)", 4.0) == pytest.approx(of_equal_weights, rel=0.15)
+    assert abs(mean_error({"name": "moments", "beta": 0.99}, 4e-3)) < 0.1 * abs(of_equal_weights)
 
 
 def test_a_mean_gradient_times_an_unbounded_trace_is_refused():
