@@ -23,9 +23,13 @@ demo: env
 test: env
 	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal
 
-# Everything, compiled as users' programs are; tests that lack a browser, Ray or the network skip, and say so.
+# Everything. What checks numbers, and all slow tests, compiled as users' programs are; the rest quickly. Tests that
+# lack a browser, Ray or the network skip, and say so.
+NUMBERS := $(addprefix tests/,laws golden engine lowering methods models multidevice theory)
 test-all: env
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal $(NUMBERS:%=--ignore=%)
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(NUMBERS:%=--ignore=%)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(NUMBERS)
 
 lint: env
 	$(BIN)/ruff check .
