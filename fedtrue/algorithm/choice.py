@@ -76,7 +76,9 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
         return tuple(option.init(params, no_trace) for option in options)
 
     needs = frozenset().union(*(option.needs for option in options))
-    return Correction(send, receive, init, needs, any(option.multiplies_by_trace for option in options))
+    scales = frozenset().union(*(option.scales for option in options))
+    multiplies = any(option.multiplies_by_trace for option in options)
+    return Correction(send, receive, init, needs, multiplies, scales=scales)
 
 
 def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:

@@ -54,6 +54,7 @@ class Correction(Part):
     needs: frozenset[str] = frozenset()  # what `send` looks at besides Δ, η and τ: "trace", "mean", "square", "slope"
     multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
+    scales: frozenset[str] = frozenset()  # which of what is sent is not below 0 and divides: never made sparse
 
     @property
     def needs_trace(self) -> bool:
@@ -95,7 +96,13 @@ def joint(report: Report = by_name("update"), beta: float | None = None, table: 
         check_float("joint: beta", beta, high=1.0)
     init = (lambda params, no_trace: ()) if beta is None else (lambda params, no_trace: _no_average(no_trace()))
     return Correction(
-        send, receive, init, report.needs | {TRACE}, not report.by_trace, table="update" if table else None
+        send,
+        receive,
+        init,
+        report.needs | {TRACE},
+        not report.by_trace,
+        table="update" if table else None,
+        scales=frozenset({"inverse_trace"}),
     )
 
 
@@ -132,7 +139,14 @@ def moments(
     def init(params: Any, no_trace: Callable[[], Any]) -> Any:
         return _no_average({"square": jax.tree.map(jnp.zeros_like, params), "steps": _number(0.0)})
 
-    return Correction(send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None)
+    return Correction(
+        send,
+        receive,
+        init,
+        report.needs | {SQUARE},
+        table="gradient" if table else None,
+        scales=frozenset({"square", "steps"}),
+    )
 
 
 def _mean_update(mean: Sent, state: Any) -> tuple[Any, Any]:
