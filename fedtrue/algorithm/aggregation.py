@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm.interface import METHOD, ClientOutput, Context, Contribution, Phase, ServerState
+from fedtrue.algorithm import linear
+from fedtrue.algorithm.interface import METHOD, SCALE, ClientOutput, Context, Contribution, Phase, ServerState
 from fedtrue.algorithm.sampling import Draw
 
 TRAINED = "trained"  # in the sums of weights, where updates are estimated: the method's weight of all that trained
@@ -61,7 +62,10 @@ def uploaded(
 
 
 def combined(trained: WeightedSums, contributions: Any, sent: Any, combine: Callable[[Any, Any], Any]) -> WeightedSums:
-    """Sums whose means are `combine(contributions, sent)`; `contributions` has one row per place."""
+    """Sums whose means are `combine(contributions, sent)`; `contributions` has one row per place.
+
+    A client that sends a scale below 0 is hostile: it counts as 0.
+    """
 
     def times_weight(contribution: Contribution) -> Contribution:
         weight = trained.weights[contribution.weighting]
@@ -69,7 +73,13 @@ def combined(trained: WeightedSums, contributions: Any, sent: Any, combine: Call
             contribution, value=jax.tree.map(lambda leaf: leaf * weight.astype(leaf.dtype), contribution.value)
         )
 
-    estimates = combine(contributions, sent)
+    def not_negative(contribution: Contribution) -> Contribution:
+        if contribution.role != SCALE:
+            return contribution
+        above_0 = lambda leaf: leaf if linear.is_matrix_map(leaf) else jnp.maximum(leaf, 0)
+        return replace(contribution, value=jax.tree.map(above_0, contribution.value, is_leaf=linear.is_matrix_map))
+
+    estimates = combine({name: not_negative(each) for name, each in contributions.items()}, sent)
     return trained._replace(contributions={name: times_weight(each) for name, each in estimates.items()})
 
 
