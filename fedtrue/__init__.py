@@ -3,7 +3,22 @@
 from importlib import import_module
 from types import ModuleType
 
-from fedtrue import callbacks, client, data, interface, methods, sampling, schedules, server, tasks, theory
+from fedtrue import (
+    aggregator,
+    attack,
+    callbacks,
+    client,
+    compression,
+    data,
+    interface,
+    methods,
+    privacy,
+    sampling,
+    schedules,
+    server,
+    tasks,
+    theory,
+)
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.method import Method, fedopt
@@ -32,8 +47,11 @@ __all__ = [
     "Simulation",
     "Task",
     "__version__",
+    "aggregator",
+    "attack",
     "callbacks",
     "client",
+    "compression",
     "data",
     "diagnose",
     "evaluate",
@@ -43,6 +61,7 @@ __all__ = [
     "load_run",
     "load_weights",
     "methods",
+    "privacy",
     "report",
     "rounds",
     "sampling",

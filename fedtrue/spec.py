@@ -14,6 +14,7 @@ the qualified name of its first function and is marked as not rebuildable.
 
 import ast
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -28,6 +29,7 @@ Spec = str | dict[str, Any]
 P = TypeVar("P")
 
 FACTORIES: dict[str, dict[str, Callable[..., Any]]] = {}  # kind → name → factory
+COMMON_OPTIONS: dict[str, Callable[[Any], Any]] = {}  # kind → decorator of its factories, which adds options to all
 CONVERTERS: dict[str, Callable[[Any], Any]] = {}  # kind → how a value that is neither name nor spec becomes a part
 KINDS_OF_OPTIONS: dict[str, str] = {}  # option → kind, for options that take a part and are not called like its kind
 NOT_REBUILDABLE = {"rebuildable": False}
@@ -84,6 +86,8 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
     """
 
     def decorate(factory: Callable[..., P]) -> Callable[..., P]:
+        if kind in COMMON_OPTIONS:
+            factory = COMMON_OPTIONS[kind](factory)
         signature = inspect.signature(factory)
 
         @wraps(factory)
@@ -125,6 +129,24 @@ def takes_parts(kind: str, *options: str) -> None:
     """Options of these names take parts of this kind, or a value that is none: a number, a function."""
     KINDS_OF_OPTIONS.update(dict.fromkeys(options, kind))
     CONVERTERS[kind] = lambda value: value
+
+
+def with_common_options(
+    factory: Callable[..., Any], descriptions: Mapping[str, str], add: Callable[[Any, str, dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """A factory that takes these options too, by name; `add(part, name, options)` is the part that has them."""
+
+    @wraps(factory)
+    def build(*positional: Any, **options: Any) -> Any:
+        common = {name: options.pop(name, None) for name in descriptions}
+        return add(factory(*positional, **options), factory.__name__, common)
+
+    signature = inspect.signature(factory)
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in descriptions]
+    build.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    described = "".join(f"        {name}: {text}\n" for name, text in descriptions.items())
+    build.__doc__ = (factory.__doc__ or "").replace("\n\n    Returns:", f"\n{described}\n    Returns:")
+    return build
 
 
 def option_kind(option: str) -> str | None:
@@ -215,7 +237,7 @@ def read_call(text: Any, kind: str) -> Any:
 def _read_node(node: ast.expr, kind: str | None, text: str) -> Any:
     """A value in a call: a number, list, true, false, the name of a part, or another call."""
     if isinstance(node, ast.Name):
-        return {"true": True, "false": False}.get(node.id.lower(), node.id)
+        return {"true": True, "false": False, "inf": math.inf}.get(node.id.lower(), node.id)
     if not isinstance(node, ast.Call):
         try:
             return ast.literal_eval(node)

@@ -21,7 +21,10 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("lowering",),
     ("tasks",),
     ("algorithm",),
-    ("client", "server", "schedules", "sampling", "methods", "interface"),  # public names of `algorithm`
+    (  # public names of `algorithm`
+        *("client", "server", "schedules", "sampling", "methods", "interface"),
+        *("compression", "aggregator", "privacy", "attack"),
+    ),
     ("federation",),
     ("theory",),
     ("engine",),

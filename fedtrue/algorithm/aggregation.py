@@ -1,12 +1,14 @@
 """Weighted sums of client outputs: all the server ever sees, so that secure aggregation stays possible."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm.interface import METHOD, ClientOutput, Context, Contribution, Phase, ServerState
+from fedtrue.algorithm import linear
+from fedtrue.algorithm.interface import METHOD, SCALE, ClientOutput, Context, Contribution, Phase, ServerState
 from fedtrue.algorithm.sampling import Draw
 
 TRAINED = "trained"  # in the sums of weights, where updates are estimated: the method's weight of all that trained
@@ -31,7 +33,7 @@ def weigh(output: ClientOutput, weights: Mapping[str, Any], present: Any = True)
         weight = weights[contribution.weighting]
         # where, not a product: 0 · ∞ is NaN
         value = jax.tree.map(lambda leaf: jnp.where(kept, leaf * weight.astype(leaf.dtype), 0), contribution.value)
-        return Contribution(value, contribution.weighting)
+        return replace(contribution, value=value)
 
     return WeightedSums(
         {name: scaled(contribution) for name, contribution in output.contributions.items()},
@@ -57,6 +59,28 @@ def uploaded(
     return trained._replace(
         contributions=sums.contributions, weights={**sums.weights, **denominator}, clients=sums.clients
     )
+
+
+def combined(trained: WeightedSums, contributions: Any, sent: Any, combine: Callable[[Any, Any], Any]) -> WeightedSums:
+    """Sums whose means are `combine(contributions, sent)`; `contributions` has one row per place.
+
+    A client that sends a scale below 0 is hostile: it counts as 0.
+    """
+
+    def times_weight(contribution: Contribution) -> Contribution:
+        weight = trained.weights[contribution.weighting]
+        return replace(
+            contribution, value=jax.tree.map(lambda leaf: leaf * weight.astype(leaf.dtype), contribution.value)
+        )
+
+    def not_negative(contribution: Contribution) -> Contribution:
+        if contribution.role != SCALE:
+            return contribution
+        above_0 = lambda leaf: leaf if linear.is_matrix_map(leaf) else jnp.maximum(leaf, 0)
+        return replace(contribution, value=jax.tree.map(above_0, contribution.value, is_leaf=linear.is_matrix_map))
+
+    estimates = combine({name: not_negative(each) for name, each in contributions.items()}, sent)
+    return trained._replace(contributions={name: times_weight(each) for name, each in estimates.items()})
 
 
 def with_expected_weights(sums: WeightedSums, weights: Mapping[str, Any], probability: Any) -> WeightedSums:
@@ -111,5 +135,7 @@ def receive(phase: Phase, server: ServerState, sums: WeightedSums, context: Cont
     Where the updates of those that do not upload are estimated, it is enough that somebody has trained.
     """
     received, pseudo_gradient = phase.receive(server, sums, context)
+    if phase.receives_nothing:
+        return received, pseudo_gradient
     anyone = (sums.clients > 0) | (sums.weights.get(TRAINED, 0) > 0)
     return jax.tree.map(lambda new, old: jnp.where(anyone, new, old), received, server), pseudo_gradient

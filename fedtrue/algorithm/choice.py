@@ -80,10 +80,10 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
         return select(which, used), states
 
     needs = frozenset().union(*(option.needs for option in options))
+    scales = frozenset().union(*(option.scales for option in options))
+    multiplies = any(option.multiplies_by_trace for option in options)
     denominator = Average(lambda like: tuple(option.denominator.init(like) for option in options), divided_by)
-    return Correction(
-        send, receive, init, needs, any(option.multiplies_by_trace for option in options), denominator=denominator
-    )
+    return Correction(send, receive, init, needs, multiplies, scales=scales, denominator=denominator)
 
 
 def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:

@@ -18,7 +18,10 @@ from fedtrue.algorithm import linear
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import (
+    EXACT,
     OBJECTIVE,
+    SCALE,
+    UPDATE,
     Broadcast,
     Client,
     ClientOutput,
@@ -208,15 +211,16 @@ def _finish(
         pseudo_gradient, decay = _without_decay(parts, broadcast, state, client, pseudo_gradient)
     steps = Steps(pseudo_gradient, client.learning_rate, client.steps, n, **gradient_means(state.gradients))
     sent = correction.send(steps)
-    contributions = {name: Contribution(value) for name, value in sent.items()}
+    role = lambda name: SCALE if name in correction.scales else UPDATE
+    contributions = {name: Contribution(value, role=role(name)) for name, value in sent.items()}
     reported: Any = ()
     if correction.table:
         reported = sent[correction.table]
         change = jax.tree.map(jnp.subtract, reported, state.rule["reported"])
         contributions[correction.table] = Contribution(change, OBJECTIVE)
-    contributions |= {DECAY + name: Contribution(value) for name, value in decay.items()}
+    contributions |= {DECAY + name: Contribution(value, role=role(name)) for name, value in decay.items()}
     if parts.client_state == "sync":
-        contributions["optimizer_state"] = Contribution(state.optimizer)
+        contributions["optimizer_state"] = Contribution(state.optimizer, role=EXACT)
     own: Any = ()
     if parts.client_state == "inherit":
         ones = trace.keep(state.trace) if parts.traced else ()

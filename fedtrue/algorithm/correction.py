@@ -94,6 +94,7 @@ class Correction(Part):
     needs: frozenset[str] = frozenset()  # what `send` looks at besides Δ, η and τ: "trace", "mean", "square", "slope"
     multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
+    scales: frozenset[str] = frozenset()  # which of what is sent is not below 0 and divides: never made sparse
     denominator: Average = THIS_ROUND  # what weighted sums are divided by: the weight of this round's clients
 
     @property
@@ -136,7 +137,13 @@ def joint(report: Report = by_name("update"), beta: float | None = None, table: 
     average = THIS_ROUND if beta is None else average_over_rounds(beta)
     init = (lambda params, no_trace: ()) if beta is None else (lambda params, no_trace: average.init(no_trace()))
     return Correction(
-        send, receive, init, report.needs | {TRACE}, not report.by_trace, table="update" if table else None
+        send,
+        receive,
+        init,
+        report.needs | {TRACE},
+        not report.by_trace,
+        table="update" if table else None,
+        scales=frozenset({"inverse_trace"}),
     )
 
 
@@ -176,7 +183,13 @@ def moments(
         return {"square": of_squares.init(params), "steps": of_weights.init(_number(0.0))}
 
     return Correction(
-        send, receive, init, report.needs | {SQUARE}, table="gradient" if table else None, denominator=of_weights
+        send,
+        receive,
+        init,
+        report.needs | {SQUARE},
+        table="gradient" if table else None,
+        scales=frozenset({"square", "steps"}),
+        denominator=of_weights,
     )
 
 

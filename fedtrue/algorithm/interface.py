@@ -22,6 +22,10 @@ OBJECTIVE = "objective"  # by the client's share of the task's objective: the sh
 UNIFORM = "uniform"  # count every client once
 WEIGHTINGS = (METHOD, OBJECTIVE, UNIFORM)
 
+UPDATE = "update"  # a contribution that compression may make sparse
+SCALE = "scale"  # one whose entries are no less than 0 and by which others are divided: never sparse, never negative
+EXACT = "exact"  # one that is sent as it is
+
 
 class Client(NamedTuple):
     """What a client knows of itself."""
@@ -49,13 +53,14 @@ class Broadcast(NamedTuple):
     shared: Any  # as in the server's state
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["weighting"])
+@partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["weighting", "role"])
 @dataclass(frozen=True)
 class Contribution:
     """A tree that is summed over the cohort, each client's with its weight: METHOD, OBJECTIVE or UNIFORM."""
 
     value: Any  # a tree of arrays
     weighting: str = METHOD  # METHOD, OBJECTIVE or UNIFORM
+    role: str = UPDATE  # UPDATE, SCALE or EXACT: what compression and noise may do to it
 
 
 class ClientOutput(NamedTuple):
@@ -114,3 +119,6 @@ class Phase(NamedTuple):
     sampling: Sampling | None = None  # None: the cohort of the phase before; the first phase has the method's
     cohort: int | None = None  # clients, where it samples; None: the run's cohort
     steps: Callable[[Any, Any], Any] | None = None  # (τ_i, batches per epoch) → steps, where it samples; None: τ_i
+    combine: Callable[[Any, Any], Any] | None = None
+    """(contributions with a row per place, who sent them) → one contribution in place of their mean; None: the mean"""
+    receives_nothing: bool = False  # whether the server steps if nobody has sent anything

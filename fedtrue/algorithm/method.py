@@ -19,9 +19,10 @@ from fedtrue.algorithm.report import TRACE
 from fedtrue.algorithm.sampling import Sampling
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
 from fedtrue.algorithm.trace import Trace
+from fedtrue.algorithm.upload import NO_UPLOAD, Upload, upload_options
 from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
-from fedtrue.spec import Part, accepts, by_name, from_spec, named
+from fedtrue.spec import COMMON_OPTIONS, Part, accepts, by_name, from_spec, named
 
 OWN, TABLE, WEIGHTS = "own", "table", "weights"  # of the correction's state: its own, the mean of all clients' last
 # reports, and what it keeps of the cohorts' weights
@@ -38,13 +39,17 @@ class Method(Part):
     learning_rate: Callable[[Any], Any]  # round → η, the clients'
     clients: ClientParts | None = None  # what `diagnose` takes apart; None: it cannot
     needs_all_clients: bool = False  # in every round: a smaller cohort is refused
+    upload: Upload = NO_UPLOAD  # what happens to contributions on their way to the server
 
     @property
     def all_phases(self) -> tuple[Phase, ...]:
-        """The phases with the method's sampling, after the one in which clients report scores, if that needs it."""
+        """The phases with the method's sampling and upload, after the one in which clients report scores, if any."""
         first = self.phases[0]._replace(sampling=self.sampling)
         scoring = () if self.sampling.scoring is None else (self.sampling.scoring,)
-        return (*scoring, first, *self.phases[1:])
+        return (*scoring, *map(self.upload.phase, (first, *self.phases[1:])))
+
+
+COMMON_OPTIONS["method"] = upload_options  # every method takes them
 
 
 class ServerStep(NamedTuple):

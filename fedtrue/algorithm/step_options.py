@@ -8,11 +8,9 @@ The trace has the same three factors. The decay itself is affine, a multiple of 
 from:  x − x_τ = γ_i η (N g + λ S x),  S ← a_k S + s_k.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +18,7 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.schedule import Schedule, as_schedule
+from fedtrue.spec import with_common_options
 from fedtrue.types import PyTree
 
 
@@ -60,17 +59,10 @@ NO_FACTORS = StepFactors()
 def with_step_options(factory: Callable[..., Any]) -> Callable[..., Any]:
     """A factory of client optimizers that takes these options too, by name."""
 
-    @wraps(factory)
-    def build(*positional: Any, **options: Any) -> Any:
-        common = {name: options.pop(name, None) for name in DESCRIPTIONS}
-        return replace(factory(*positional, **options), options=checked_options(factory.__name__, **common))
+    def add(optimizer: Any, name: str, options: dict[str, Any]) -> Any:
+        return replace(optimizer, options=checked_options(name, **options))
 
-    signature = inspect.signature(factory)
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in DESCRIPTIONS]
-    build.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
-    described = "".join(f"        {name}: {text}\n" for name, text in DESCRIPTIONS.items())
-    build.__doc__ = (factory.__doc__ or "").replace("\n\n    Returns:", f"\n{described}\n    Returns:")
-    return build
+    return with_common_options(factory, DESCRIPTIONS, add)
 
 
 def checked_options(name: str, within_round: Any, clip_norm: Any, clip_value: Any, weight_decay: Any) -> StepOptions:

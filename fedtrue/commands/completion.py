@@ -8,6 +8,7 @@ from fedtrue.algorithm.availability import LATE
 from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.commands.answer import Answer
+from fedtrue.commands.listing import PART_KINDS
 from fedtrue.precision import PRECISIONS
 from fedtrue.spec import FACTORIES
 from fedtrue.tasks.registry import TASKS
@@ -18,7 +19,7 @@ NAMES: dict[str, Iterable[str]] = {  # argument → what it may be; files are co
     "client_state": CLIENT_STATES,
     "precision": PRECISIONS,
     "late": LATE,
-    **{kind: FACTORIES[kind] for kind in ("client", "server", "correction", "trace", "sampling", "weighting")},
+    **{kind: FACTORIES[kind] for kind in PART_KINDS},
 }
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
+from fedtrue.algorithm.upload import DESCRIPTIONS
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.spec import FACTORIES
 from fedtrue.tasks.registry import all_tasks
 
-PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting")
+PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting", *DESCRIPTIONS)
 
 
 def list_tasks(options: Namespace) -> Answer:

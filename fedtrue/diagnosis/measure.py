@@ -88,6 +88,11 @@ def measure_round(
             f"method {method.name!r} cannot be decomposed, as it does not declare the parts of its clients: "
             "diagnose a run of fedopt, or of a method with `clients` and one phase per round"
         )
+    if method.upload.names:
+        raise ValueError(
+            f"a diagnosis decomposes means of what clients compute, and {', '.join(method.upload.names)} changes that: "
+            "diagnose a run without it"
+        )
     if not method.clients.optimizer.diagonal:
         raise ValueError(
             f"client optimizer {method.clients.optimizer.name!r} has a matrix as preconditioner, and a round is "

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedtrue.algorithm.compression import message_bytes as compressed_bytes
 from fedtrue.algorithm.interface import Client, ClientOutput, Context, Loss, Phase, ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.tasks.task import Task
@@ -73,9 +74,9 @@ class MessageBytes(NamedTuple):
 
 
 def message_bytes(task: Task, method: Method) -> MessageBytes:
-    """Down: the broadcast; up: the contributions; and what is exchanged to choose who trains or uploads."""
+    """Down: the broadcast; up: the contributions, compressed; and what is exchanged to choose who trains or uploads."""
     found = exchanges(task, method)
-    up = [tree_bytes(exchange.output.contributions) for exchange in found]
+    up = [compressed_bytes(method.upload.compression, exchange.output.contributions) for exchange in found]
     down = [tree_bytes(exchange.broadcast) for exchange in found]
     reports = [tree_bytes(exchange.output.score) for exchange in found]
     if uploads := method.sampling.uploads:
@@ -91,10 +92,11 @@ def memory_bytes(task: Task, method: Method) -> int:
 
 
 def held_bytes(task: Task, method: Method, cohort: int) -> int:
-    """The updates of a cohort, if they are held until it is known who uploads."""
-    if method.sampling.uploads is None:
-        return 0
-    return cohort * tree_bytes(exchanges(task, method)[-1].output.contributions)
+    """The updates of a cohort, if they are held until it is known who uploads, or what is made of them."""
+    found = exchanges(task, method)
+    held = found if method.all_phases[-1].combine else found[-1:] if method.sampling.uploads else []
+    places = method.sampling.places(len(task.train), cohort)
+    return places * max((tree_bytes(exchange.output.contributions) for exchange in held), default=0)
 
 
 def tree_bytes(shapes: Any) -> int:

@@ -17,6 +17,7 @@ from fedtrue.engine.capacity import (
     lane_bytes,
     memory_bytes,
 )
+from fedtrue.engine.upload_checks import check_upload_parts
 from fedtrue.engine.window import WINDOW_BYTES, column_bytes, window_rounds
 from fedtrue.tasks.task import Task
 
@@ -62,7 +63,9 @@ def plan_simulation(
     steps = task.steps_of_clients(local_steps)
     places = known_places(method, clients, size)
     _check_memory(task, method)
-    _check_uploads(task, method, cells * held_bytes(task, method, size), free)
+    held = cells * held_bytes(task, method, size)
+    _check_uploads(task, method, held, free)
+    check_upload_parts(task, method, size, held, free)
     chosen = choose_lanes(steps, size, params, lane_bytes(task, method) * cells, devices, lanes, cells)
     memory = memory_bytes(task, method) * cells
     data_on_host = not _wanted(data_on_device, column_bytes(task.train) <= DATA_SHARE * free)

@@ -139,6 +139,8 @@ def one_round(
         sums, sent = trained.sums, draw
         if uploads is not None:
             sums, sent, server = _uploaded(setting, uploads, own, server, reported, trained, context)
+        if phase.combine is not None:
+            sums = aggregation.combined(sums, trained.rows["contributions"], reported.active, phase.combine)
         if sampling.fixed_denominator:
             sums = aggregation.with_expected_weights(sums, federation.weights, _rate(sampling, context))
         server, pseudo_gradient = aggregation.receive(phase, server, sums, context)
@@ -239,7 +241,7 @@ def _train(
     def jobs_of(operands: Any) -> Jobs:
         federation, broadcast, cohort, (round_index, key) = operands
         own_context = Context(round_index, key, context.clients, context.cohort)
-        return _jobs(work, federation, broadcast, cohort, own_context, uploads)
+        return _jobs(work, federation, broadcast, cohort, own_context, uploads, phase.combine is not None)
 
     if setting.step_dispatch is not None:
         return Trained(*setting.step_dispatch.run_jobs(number, jobs_of, operands, plan))
@@ -266,6 +268,7 @@ def _jobs(
     cohort: Cohort,
     context: Context,
     uploads: Uploads | None,
+    one_by_one: bool,
 ) -> Jobs:
     """A client's work as a job: the only place where lanes and clients meet."""
 
@@ -281,7 +284,7 @@ def _jobs(
         output = work.finish(broadcast, state, _rows(cohort.client, place), context)
         before = _rows(cohort.memory, place)
         kept = jax.tree.map(lambda new, old: jnp.where(output.finite, new, old), output.memory, before)
-        output, report = _to_choose_from(output, uploads)
+        output, report = _to_choose_from(output, uploads, one_by_one)
         row = {"memory": kept, "finite": output.finite.astype(jnp.int32), **report}
         return weigh(output, _rows(cohort.weights, place), present), row
 
@@ -290,12 +293,15 @@ def _jobs(
     return Jobs(start, step, finish, jax.tree.map(lambda leaf: jnp.zeros((places, *leaf.shape), leaf.dtype), row))
 
 
-def _to_choose_from(output: ClientOutput, uploads: Uploads | None) -> tuple[ClientOutput, dict[str, Any]]:
+def _to_choose_from(
+    output: ClientOutput, uploads: Uploads | None, one_by_one: bool
+) -> tuple[ClientOutput, dict[str, Any]]:
     """What enters the sums now, and what the place leaves behind, from which later choices are made."""
-    if uploads is None:
-        return output, {"score": jnp.asarray(0.0 if output.score is None else output.score, jnp.result_type(float))}
-    row = {"score": uploads.report(output.contributions), "contributions": output.contributions}
-    return output._replace(contributions={}), row
+    score = jnp.asarray(0.0 if output.score is None else output.score, jnp.result_type(float))
+    if uploads is None and not one_by_one:
+        return output, {"score": score}
+    report = score if uploads is None else uploads.report(output.contributions)
+    return output._replace(contributions={}), {"score": report, "contributions": output.contributions}
 
 
 def _rows(tree: Any, rows: Any) -> Any:

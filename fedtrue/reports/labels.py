@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedtrue.algorithm.upload import DESCRIPTIONS
 from fedtrue.runner.records import Run
 from fedtrue.runner.settings import LOGGERS
 from fedtrue.spec import part_name, part_options
@@ -13,7 +14,7 @@ from fedtrue.tasks.own_file import short_name
 NOT_SETTINGS = ("label", "reference", "checkpoint_every", *LOGGERS)  # they do not change what a run computes
 RATES = {"client_rate": "client.learning_rate", "server_rate": "server.learning_rate"}
 PARTS = ("client", "server")
-SHORT_PARTS = ("correction", "trace", "sampling", "weighting")  # often recorded by their name alone
+SHORT_PARTS = ("correction", "trace", "sampling", "weighting", *DESCRIPTIONS)  # often recorded by their name alone
 TITLES = {
     "client.name": "client",
     "client.learning_rate": "client rate",
@@ -31,6 +32,10 @@ PHRASES = {
     "trace": "{} trace",
     "sampling": "{} sampling",
     "weighting": "{} weights",
+    "compression": "{} compression",
+    "aggregator": "{} aggregator",
+    "privacy": "{} privacy",
+    "attack": "{} attack",
 }
 
 

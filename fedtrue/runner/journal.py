@@ -59,11 +59,12 @@ class Journal:
         metric_kinds: Mapping[str, Metric] = MappingProxyType({}),  # as the task declares them
         method: Spec | None = None,  # the method's spec
         model_weights: Callable[[Params], PyTree] | None = None,  # of the task: trained weights → all of the model
+        spent: Callable[[int], float] | None = None,  # rounds → ε of the method's privacy; None: it has none
     ):
         self.folder, self.lines = folder, list[Line]()
         self._metric_kinds, self.method, self._model_weights = metric_kinds, method, model_weights
         self._client_metrics: ClientMetrics = {}  # of the last evaluation
-        self._message = message
+        self._message, self._spent = message, spent
         self.stopped: str | None = None  # why a callback stopped the run
         self.done = 0  # rounds trained; a diverged run has fewer lines
         self._taken_part = np.zeros(clients, bool)
@@ -91,7 +92,7 @@ class Journal:
         self._taken_part[info.cohort[info.cohort >= 0]] = True
         if self.diverged:
             return []
-        lines = lines_of(info, len(self.lines), seconds, self._message)
+        lines = lines_of(info, len(self.lines), seconds, self._message, self._spent)
         if evaluated:
             self._client_metrics = client_metrics(evaluated)
             lines[-1]["evaluation"] = {split: evaluation.metrics for split, evaluation in evaluated.items()}
@@ -138,6 +139,8 @@ class Journal:
         if self.stopped is not None:
             summary["stopped"] = self.stopped
         summary["method"] = self.method
+        if self._spent:
+            summary["epsilon"] = self._spent(self.done)
         weights = jax.tree.map(np.asarray, self._model_weights(params)) if self._model_weights else params
         if self.folder and self._appender:
             self._appender.close()
@@ -188,7 +191,9 @@ def _until_diverged(lines: list[Line], skipped: int) -> list[Line]:
     return lines
 
 
-def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes) -> list[Line]:
+def lines_of(
+    info: RoundInfo, first: int, seconds: float, message: MessageBytes, spent: Callable[[int], float] | None = None
+) -> list[Line]:
     """One line per round; the seconds of a dispatch are divided equally among its rounds."""
     rounds = len(info.cohort)
     missing = np.zeros_like(info.participants) if info.missing is None else info.missing
@@ -206,6 +211,7 @@ def lines_of(info: RoundInfo, first: int, seconds: float, message: MessageBytes)
         "steps": info.steps,
         "pseudo_gradient_norm": info.pseudo_gradient_norm,
         "idle_steps": info.idle_steps,
+        **({} if spent is None else {"epsilon": np.asarray([spent(first + r + 1) for r in range(rounds)])}),
         "bytes_up": uploads @ np.asarray(message.up) + replied @ np.asarray(message.reports),
         "bytes_down": info.participants.astype(np.int64) @ np.asarray(message.down),
         "seconds": np.full(rounds, seconds / rounds),

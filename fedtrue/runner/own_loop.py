@@ -10,6 +10,7 @@ import jax
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.upload import privacy_of
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation, SimulationState
 from fedtrue.precision import float64
@@ -76,6 +77,7 @@ def rounds(
             availability=availability,
         )
         message = message_bytes(task, method)
+        spent = privacy_of(method, len(task.train), simulation.plan.cohort)
 
     def loop() -> Iterator[tuple[SimulationState, Round]]:
         with float64(task.float64):
@@ -85,7 +87,7 @@ def rounds(
             with float64(task.float64):  # only while fedtrue computes: the loop's body is the user's
                 state, infos = simulation.run(state, 1)
                 jax.block_until_ready(state.server)
-            (line,) = lines_of(infos, number - 1, time.perf_counter() - began, message)
+            (line,) = lines_of(infos, number - 1, time.perf_counter() - began, message, spent)
             yield state, round_of(line, rounds)
 
     return loop()

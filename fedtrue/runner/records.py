@@ -32,7 +32,17 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
 )
 LAST = 100  # rounds that the paper averages over
 ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "left_out", "bytes_up", "bytes_down", "seconds")
-NOT_METRICS = ("round", "clients", "trained", "cohort", "pseudo_gradient_norm", *ADDED_UP, "evaluation", "spread")
+NOT_METRICS = (
+    "round",
+    "clients",
+    "trained",
+    "cohort",
+    "pseudo_gradient_norm",
+    "epsilon",
+    *ADDED_UP,
+    "evaluation",
+    "spread",
+)
 
 Line = dict[str, Any]
 

@@ -152,6 +152,10 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
         "'cyclic(groups=4)' (default uniform)",
     ),
     "weighting": ("NAME", "uniform, examples or tokens (default: the task's)"),
+    "compression": ("NAME", "of what clients send, e.g. 'top_k(share=0.01)', 'qsgd(levels=16)', sign (default: none)"),
+    "aggregator": ("NAME", "mean, median, 'trimmed_mean(share=0.1)' or 'krum(hostile=1)' (default: mean)"),
+    "privacy": ("NAME", "clipping and noise, e.g. 'gaussian(clip=0.1, noise=1)' (default: none)"),
+    "attack": ("NAME", "hostile clients, e.g. 'scaled(share=0.2, factor=-1)' (default: none)"),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.upload import privacy_of
 from fedtrue.data.fingerprint import fingerprint
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
@@ -141,7 +142,8 @@ def train_run(
         simulation = Simulation(task, method, **arguments)
         with folder.RunLock(path) if path else nullcontext():
             of_task = (task.metric_kinds, method.spec, task.model_weights)
-            journal = Journal(path, len(task.train), message_bytes(task, method), *of_task)
+            message, spent = message_bytes(task, method), privacy_of(method, len(task.train), simulation.plan.cohort)
+            journal = Journal(path, len(task.train), message, *of_task, spent)
             fresh = start is not None and not newest_checkpoints([journal], lambda line: None)
             weights = starting_weights(start, task) if fresh else None
             open_folder(files, task, weights)

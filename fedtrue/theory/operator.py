@@ -39,6 +39,11 @@ def all_clients(
     federation = federation_of(task, method, local_steps, rate_multipliers)
     if method is None:
         return federation
+    if method.upload.names:
+        raise ValueError(
+            f"the theory describes means of what clients compute, and {', '.join(method.upload.names)} changes that: "
+            "leave it out"
+        )
     if method.sampling.probability is None:
         raise ValueError(
             f"sampling {method.sampling.name!r} has no fixed probability per client, which the theory needs: "

@@ -23,6 +23,7 @@ loss = lambda params, example: jnp.sum((params["w"] - example["x"]) ** 4)
 task = ft.tasks.from_arrays(clients, lambda key: {"w": jnp.zeros(3)}, loss, batch_size=4)
 methods = {
     "inherit": ft.fedopt(ft.client.adam(0.02), client_state="inherit"),
+    "median": ft.fedopt(ft.client.adam(0.02), compression="top_k(share=0.5)", aggregator="median"),
     "optimal": ft.methods.scaffold(ft.client.sgd(0.001), sampling="optimal(share=0.6)"),  # updates are held per place
 }
 method, out = methods[sys.argv[1]], []
@@ -37,7 +38,7 @@ print(json.dumps(out))
 """
 
 
-@pytest.mark.parametrize("method", ["inherit", "optimal"])
+@pytest.mark.parametrize("method", ["inherit", "median", "optimal"])
 def test_lanes_on_two_devices_give_the_weights_and_client_memory_of_one_device(method):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}  # two devices, on a machine with a GPU too
     command = [sys.executable, "-c", PROGRAM, method]

@@ -19,7 +19,7 @@ from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, filled
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import none
-from fedtrue.algorithm.interface import Broadcast, Client, Context, Contribution, ServerState
+from fedtrue.algorithm.interface import SCALE, Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated, received_update
 from fedtrue.algorithm.move import float_type
 from fedtrue.algorithm.report import Steps
@@ -101,7 +101,10 @@ def with_last_direction(
 
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
         taken = jnp.asarray(of.steps, float_type(broadcast.params))
-        return {"second_moment": Contribution(moments.send(steps.optimizer)), "steps": Contribution(taken)}, memory
+        return {
+            "second_moment": Contribution(moments.send(steps.optimizer), role=SCALE),
+            "steps": Contribution(taken, role=SCALE),
+        }, memory
 
     def init_shared(params: PyTree) -> dict[str, Any]:
         no_steps, nowhere = jnp.zeros((), float_type(params)), jax.tree.map(jnp.zeros_like, params)

@@ -3,7 +3,8 @@
 Cells share a program if they differ only in their labels, the numbers of their methods (rates, ε, μ …) and, for
 `fedopt` with clients that keep no state, the choice of parts. A client optimizer whose preconditioner is a matrix
 shares with cells of the same optimizer only. Numbers that are equal in all cells are constants of the program. Those of
-a sampling always are: they decide how many clients take part.
+a sampling always are: they decide how many clients take part. So are those of the parts on the way up (compression,
+aggregator, privacy, attack), which decide sizes of messages and what is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +15,14 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm import choice
 from fedtrue.algorithm.method import Method
+from fedtrue.algorithm.upload import DESCRIPTIONS
 from fedtrue.runner.settings import DEFAULT_METHOD, RunConfig
 from fedtrue.spec import from_spec, part_options
 
 NOT_IN_PROGRAM = ("method", "label", "reference")
 SELECTABLE_PARTS = ("client", "server", "correction")  # cells of one program may have different ones
 
-CONSTANT_PARTS = ("sampling",)  # with all their numbers
+CONSTANT_PARTS = ("sampling", *DESCRIPTIONS)  # with all their numbers
 
 Path = tuple[str, ...]  # of a number in a spec: ("client", "learning_rate")
 
@@ -38,8 +40,13 @@ def program_of(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _has_selectable_parts(method: Mapping[str, Any]) -> bool:
-    """Only without client memory: its structure depends on the client optimizer, the trace and the correction."""
-    if method["name"] != DEFAULT_METHOD:  # others may have no correction at all
+    """Only without client memory: its structure depends on the client optimizer, the trace and the correction.
+
+    On the way up a contribution is compressed or clipped in its own shape, which a choice of parts would change.
+    """
+    if method["name"] != DEFAULT_METHOD or any(
+        name in method for name in DESCRIPTIONS
+    ):  # others may have no correction
         return False
     return method["client_state"] == "restart" and not part_options(method["correction"]).get("table", False)
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedtrue.algorithm.upload import privacy_of
 from fedtrue.engine.capacity import cells_at_once, message_bytes
 from fedtrue.engine.round import State
 from fedtrue.engine.simulation import Simulation
@@ -111,9 +112,11 @@ def _journal(
     path = out / cell.name
     locks.enter_context(RunLock(path))
     open_folder(Files(path, True, cell.config.settings()), task, weights)
-    message = message_bytes(task, from_spec(cell.config.method))
+    method = from_spec(cell.config.method)
+    message = message_bytes(task, method)
+    spent = privacy_of(method, len(task.train), cell.config.cohort or len(task.train))
     of_task = (task.metric_kinds, dict(cell.config.method), task.model_weights)
-    journal = CellJournal(path, len(task.train), message, *of_task)
+    journal = CellJournal(path, len(task.train), message, *of_task, spent)
     journal.option = option
     return journal
 
