@@ -141,8 +141,8 @@ class NodeClient:
             memory = kept.load(like, round_index)
             if memory is None:
                 raise ValueError(
-                    f"the memory of client {self.number} from earlier rounds is lost, as Flower keeps it only until its "
-                    "run ends: give client_app(…, memory=FOLDER), and start the run anew"
+                    f"the memory of client {self.number} from earlier rounds is lost: Flower keeps it until its run "
+                    "ends. Give client_app(…, memory=FOLDER), and start the run anew"
                 )
             return memory
         kept.forget()

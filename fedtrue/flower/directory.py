@@ -66,8 +66,8 @@ class Directory:
         node = reply.metadata.src_node_id
         if reply.has_error():
             raise ValueError(
-                f"its app fails in a query ({_first_line(reply.error.reason)}): use client_app, or ft.flower.answer in a "
-                "function with @app.query()"
+                f"its app fails in a query ({_first_line(reply.error.reason)}): use client_app, or ft.flower.answer in "
+                "a function with @app.query()"
             )
         said: Any = reply.content.config_records.get(REPLY, {})
         if ERROR in said:

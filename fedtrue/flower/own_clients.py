@@ -18,7 +18,8 @@ def client_number(context: Context) -> int:
     """The number of the node's client."""
     if PARTITION not in context.node_config:
         raise ValueError(
-            f"this node has no {PARTITION}, the number of its client: start its SuperNode with --node-config partition-id=0"
+            f"this node has no {PARTITION}, the number of its client: start its SuperNode with "
+            "--node-config partition-id=0"
         )
     return int(context.node_config[PARTITION])
 

@@ -1,9 +1,12 @@
 """A federation of Flower apps in one process: the strategy and the apps are real, only the network is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fedtrue as ft
+from tests.flower.federations import grid_of, noisy_task, weights
 
 METHODS = {
     "none": ft.fedopt(ft.client.adagrad(0.1), correction="none"),
@@ -14,26 +17,6 @@ METHODS = {
     "fedprox": ft.methods.fedprox(ft.client.sgd(0.01), mu=0.1),
     "scaffold": ft.methods.scaffold(ft.client.sgd(0.01)),
 }
-
-
-def noisy_task(**settings):
-    rng = np.random.default_rng(0)
-    clients = [{"x": rng.normal(i, 1, (n, 3)).astype(np.float32)} for i, n in enumerate((3, 8, 5))]
-    return ft.tasks.from_arrays(
-        clients,
-        init=lambda key: {"w": np.zeros(3, np.float32)},
-        loss=lambda params, example: ((params["w"] - example["x"]) ** 2).sum(),
-        batch_size=2,
-        **settings,
-    )
-
-
-def grid_of(task, method, **options):
-    return ft.flower.LocalGrid(ft.flower.client_app(task, method, **options), nodes=len(task.train))
-
-
-def weights(params):
-    return np.concatenate([np.ravel(leaf) for leaf in params.values()])
 
 
 @pytest.mark.parametrize("name", METHODS)
