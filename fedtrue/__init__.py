@@ -75,7 +75,10 @@ __all__ = [
     "use_all_cores",
 ]
 
-LAZY = {"torch": "torch"}  # imported on first use → what it needs, which is not installed with fedtrue
+LAZY = {
+    "torch": "torch",
+    "flower": "flwr",
+}  # imported on first use → what it needs, which is not installed with fedtrue
 
 
 def __getattr__(name: str) -> ModuleType:

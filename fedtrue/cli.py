@@ -105,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data_commands(commands)
     _add_report_commands(commands)
     _add_diagnose_command(commands)
+    _add_deploy_commands(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
     completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
@@ -271,6 +272,20 @@ def _add_data_commands(commands: Any) -> None:
         help="draw which client holds what, as .png, .pdf or .svg (default: none)",
     )
     _add_set_flag(show)
+
+
+def _add_deploy_commands(commands: Any) -> None:
+    summary = "federate over a network, with Flower"
+    deploy = commands.add_parser("deploy", help=summary, description="Federate over a network, with Flower.")
+    actions = deploy.add_subparsers(title="actions", required=True, metavar="ACTION")
+    new = _command(actions, "new", "write a complete small Flower app into a new folder", "deploying.new")
+    new.add_argument("folder", type=Path, metavar="DIR", help="new folder for the app")
+    new.add_argument(
+        "--framework",
+        choices=["jax", "torch"],
+        default="jax",
+        help="clients from a fedtrue task, or your own loop in PyTorch (default: %(default)s)",
+    )
 
 
 def _add_report_commands(commands: Any) -> None:

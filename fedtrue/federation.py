@@ -106,11 +106,12 @@ def _order_shape(sizes: np.ndarray, steps: np.ndarray, batch_size: int) -> Order
     return OrderShape(int(sizes.max()), int(epochs.max()), int(sizes[epochs > 1].max(initial=1)))
 
 
-def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any) -> Batches:
-    """A client's batches: the same wherever they are asked for."""
-    key, size = client_key(seed, round_index, client), federation.sizes[client]
+def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any, row: Any = None) -> Batches:
+    """A client's batches: the same wherever they are asked for. `row`: where its data is, if not at its number."""
+    row = client if row is None else row
+    key, size = client_key(seed, round_index, client), federation.sizes[row]
     orders = epoch_orders(key, size, federation.orders, federation.shuffle)
-    return Batches(federation.starts[client], size, orders, key)
+    return Batches(federation.starts[row], size, orders, key)
 
 
 def batch(federation: Federation, of: Batches, step: Any) -> dict[str, Any]:

@@ -33,6 +33,7 @@ LAYERS = (  # one row per layer, first the one that everybody may import
     ("callbacks",),  # public names of `runner`
     ("reports",),
     ("torch",),  # clients in PyTorch, imported on first use
+    ("flower",),  # federation over a network, imported on first use
     ("fedtrue",),  # the package's __init__.py
     ("commands", "cli", "__main__"),
 )

@@ -112,9 +112,19 @@ def draw_cohort(
     sampling: Sampling, federation: Federation, cohort: int, seed: Any, round_index: Any, phase: int, scores: Any = None
 ) -> Draw:
     """Who takes part in a phase: the same clients wherever it is asked."""
-    key = jax.random.fold_in(round_key(seed, round_index), SAMPLING)
-    key = jax.random.fold_in(key, phase) if phase else key
+    key = sampling_key(seed, round_index, phase)
     return sampling.draw(Context(round_index, key, len(federation), cohort), federation.sampling_sizes, scores)
+
+
+def sampling_key(seed: Any, round_index: Any, phase: int) -> Any:
+    """The randomness by which a phase draws its cohort."""
+    key = jax.random.fold_in(round_key(seed, round_index), SAMPLING)
+    return jax.random.fold_in(key, phase) if phase else key
+
+
+def phase_key(seed: Any, round_index: Any, phase: int) -> Any:
+    """The randomness of what a phase draws besides its cohort and batches."""
+    return jax.random.fold_in(jax.random.fold_in(round_key(seed, round_index), CONTEXT), phase)
 
 
 def one_round(
@@ -128,7 +138,7 @@ def one_round(
         if phase.sampling is not None:
             sampling, cohort = phase.sampling, phase.cohort or setting.cohort
             drawn = draw_cohort(sampling, federation, cohort, setting.seed, round_index, number, scores)
-            own = _with_phase_steps(phase, federation)
+            own = with_phase_steps(phase, federation)
             draw = _replying(setting, federation, round_index, drawn)
             plan = pack(own.steps[draw.clients], setting.lanes, draw.active)
         rows = draw.clients if memory_rows is None else memory_rows[draw.clients]
@@ -164,7 +174,7 @@ def _rate(sampling: Sampling, context: Context) -> float:
     return sampling.rate(context.clients, context.cohort)
 
 
-def _with_phase_steps(phase: Phase, federation: Federation) -> Federation:
+def with_phase_steps(phase: Phase, federation: Federation) -> Federation:
     """The clients with as many steps as they take in this phase."""
     if phase.steps is None:
         return federation
@@ -213,8 +223,7 @@ def many_rounds(
 
 
 def _context(setting: Setting, federation: Federation, cohort: int, round_index: Any, number: int) -> Context:
-    key = jax.random.fold_in(jax.random.fold_in(round_key(setting.seed, round_index), CONTEXT), number)
-    return Context(round_index, key, len(federation), cohort)
+    return Context(round_index, phase_key(setting.seed, round_index, number), len(federation), cohort)
 
 
 def _train(

@@ -84,8 +84,17 @@ class Journal:
         self.lines = self._appender.lines
         (self.folder / SUMMARY).unlink(missing_ok=True)  # of a run that had ended and goes on
 
-    def record(self, info: RoundInfo, seconds: float, evaluated: Mapping[str, Evaluation]) -> Sequence[Line]:
-        """Records the rounds of one dispatch, and the evaluation after the last of them; nothing once ended."""
+    def record(
+        self,
+        info: RoundInfo,
+        seconds: float,
+        evaluated: Mapping[str, Evaluation],
+        measured: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Sequence[Line]:
+        """Records the rounds of one dispatch, and the evaluation after the last of them; nothing once ended.
+
+        `measured`: of the last round, in place of what its line would have, or besides.
+        """
         if self.stopped is not None:
             return []
         self.done += len(info.clients)
@@ -93,6 +102,7 @@ class Journal:
         if self.diverged:
             return []
         lines = lines_of(info, len(self.lines), seconds, self._message, self._spent)
+        lines[-1] |= measured
         if evaluated:
             self._client_metrics = client_metrics(evaluated)
             lines[-1]["evaluation"] = {split: evaluation.metrics for split, evaluation in evaluated.items()}
@@ -106,6 +116,10 @@ class Journal:
         else:
             self.lines += lines
         return lines
+
+    def mark_seen(self, clients: Sequence[int]) -> None:
+        """Notes that these clients have taken part, where a checkpoint does not say so."""
+        self._taken_part[list(clients)] = True
 
     @property
     def seen(self) -> np.ndarray:

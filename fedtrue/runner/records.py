@@ -31,7 +31,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "sweep.toml",
 )
 LAST = 100  # rounds that the paper averages over
-ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "left_out", "bytes_up", "bytes_down", "seconds")
+ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "refused", "left_out", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = (
     "round",
     "clients",
