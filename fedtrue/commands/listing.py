@@ -8,9 +8,25 @@ from typing import Any
 from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.commands.answer import Answer, printer, table
-from fedtrue.spec import FACTORIES
+from fedtrue.engine.costs import Costs, costs_of
+from fedtrue.runner.compare.rates import any_rates
+from fedtrue.spec import FACTORIES, from_spec
 from fedtrue.tasks.registry import all_tasks
 
+COSTS_TITLE = (
+    "Costs with default parts, in multiples of the model (single numbers not counted): messages of one client per round "
+    "and gradients per local step, phase by phase where a round has several"
+)
+COST_COLUMNS = [
+    "name",
+    "up",
+    "down",
+    "gradients per step",
+    "kept per client",
+    "held while it trains",
+    "kept by the server",
+    "clients",
+]
 PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting")
 
 
@@ -23,7 +39,11 @@ def list_tasks(options: Namespace) -> Answer:
 
 
 def list_methods(options: Namespace) -> Answer:
-    methods = [{"name": name, "summary": _first_line(factory)} for name, factory in METHODS.items()]
+    costs = {name: costs_of(from_spec(any_rates({"name": name}))) for name in METHODS}
+    methods = [
+        {"name": name, "summary": _first_line(factory), "costs": costs[name]._asdict()}
+        for name, factory in METHODS.items()
+    ]
     parts: dict[str, Mapping[str, Any]] = {f"--{kind}": FACTORIES[kind] for kind in PART_KINDS}
     parts["--client-state"] = CLIENT_STATES
     parts["--client-rate"] = FACTORIES["schedule"]
@@ -36,9 +56,16 @@ def list_methods(options: Namespace) -> Answer:
                 ["name", "description"],
                 [[method["name"], method["summary"]] for method in methods],
             ),
+            table(COSTS_TITLE, COST_COLUMNS, [_cost_row(name, of) for name, of in costs.items()]),
             table("Parts of fedopt, for other combinations", ["flag", "name", "description"], rows, grouped=True),
         ),
     )
+
+
+def _cost_row(name: str, costs: Costs) -> list[str]:
+    per_phase = [" + ".join(f"{part:g}" for part in parts) for parts in (costs.up, costs.down, costs.gradients)]
+    of_memory = [f"{size:g}" for size in (costs.kept, costs.held, costs.server)]
+    return [name, *per_phase, *of_memory, "all in every round" if costs.needs_all_clients else "any cohort"]
 
 
 def _first_line(part: Any) -> str:
