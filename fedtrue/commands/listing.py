@@ -14,8 +14,8 @@ from fedtrue.spec import FACTORIES, from_spec
 from fedtrue.tasks.registry import all_tasks
 
 COSTS_TITLE = (
-    "Costs with default parts, in multiples of the model (single numbers not counted): messages of one client per round "
-    "and gradients per local step, phase by phase where a round has several"
+    "Costs with default parts, in multiples of the model (single numbers not counted): messages of one client per "
+    "round and gradients per local step, phase by phase where a round has several"
 )
 COST_COLUMNS = [
     "name",

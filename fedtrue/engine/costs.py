@@ -52,7 +52,7 @@ def _one_matrix() -> Task:
     return Task(
         name="one matrix",
         init=lambda key: {"matrix": jnp.zeros((SIDE, SIDE))},
-        loss=lambda params, batch: (value(params, batch), ()),
+        loss=lambda params, batch: (value(params, batch), {}),
         metrics=lambda params, batch: {},
         train=ClientData.from_clients([{"example": np.zeros(1)}]),
         batch_size=1,
@@ -69,7 +69,7 @@ def _gradients_per_step(task: Task, method: Method, phase: Phase) -> int:
         return task.loss(params, batch)
 
     def one_step(key: Any) -> Any:
-        work, context = phase.work(Loss(counted, ())), Context(jnp.int32(0), key, 1, 1)
+        work, context = phase.work(Loss(counted, {})), Context(jnp.int32(0), key, 1, 1)
         broadcast, client = phase.broadcast(method.init(task.init(key)), context), Client(jnp.int32(0), 1, 1.0, 1.0)
         state = work.start(broadcast, client, work.init_memory(broadcast, client.index))
         batch = {"example": jnp.zeros(1), "mask": jnp.ones(1), "key": key}
