@@ -16,6 +16,7 @@ from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
 from fedtrue.runner.load import load_run
 from fedtrue.runner.own_loop import rounds
+from fedtrue.runner.personalise import Personalisation, personalise
 from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
 from fedtrue.runner.weights import load_weights, save_weights
@@ -28,6 +29,7 @@ __all__ = [
     "ClientData",
     "Correction",
     "Method",
+    "Personalisation",
     "Result",
     "Simulation",
     "Task",
@@ -43,6 +45,7 @@ __all__ = [
     "load_run",
     "load_weights",
     "methods",
+    "personalise",
     "report",
     "rounds",
     "sampling",

@@ -105,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data_commands(commands)
     _add_report_commands(commands)
     _add_diagnose_command(commands)
+    _add_personalise_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
     completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
@@ -382,4 +383,33 @@ def _add_diagnose_command(commands: Any) -> None:
     )
     diagnose.add_argument(
         "--orders", type=int, default=8, metavar="INT", help="batch orders to average over (default: %(default)s)"
+    )
+
+
+def _add_personalise_command(commands: Any) -> None:
+    personalise = _command(
+        commands,
+        "personalise",
+        "fine-tune the final model of a run per client, and show what each client gains",
+        "personalising.personalise_run",
+    )
+    personalise.add_argument("run", type=Path, metavar="RUN", help="the folder of a run that has ended")
+    personalise.add_argument(
+        "--steps", type=int, metavar="INT", help="local steps of every client (default: those of a round of the run)"
+    )
+    personalise.add_argument(
+        "--client-rate",
+        type=float,
+        metavar="FLOAT",
+        help="fine-tune by SGD with this learning rate (default: the run's client optimizer at its last rate)",
+    )
+    personalise.add_argument(
+        "--hold-out",
+        type=float,
+        metavar="FLOAT",
+        help="evaluate on this last part of each client's train examples, e.g. 0.2, and fine-tune on the others "
+        "(default: test data of the same clients)",
+    )
+    personalise.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="draw the gains, as .png, .pdf or .svg (default: none)"
     )

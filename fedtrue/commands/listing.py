@@ -13,20 +13,11 @@ from fedtrue.runner.compare.rates import any_rates
 from fedtrue.spec import FACTORIES, from_spec
 from fedtrue.tasks.registry import all_tasks
 
-COSTS_TITLE = (
-    "Costs with default parts, in multiples of the model (single numbers not counted): messages of one client per "
-    "round and gradients per local step, phase by phase where a round has several"
-)
-COST_COLUMNS = [
-    "name",
-    "up",
-    "down",
-    "gradients per step",
-    "kept per client",
-    "held while it trains",
-    "kept by the server",
-    "clients",
-]
+COSTS_TITLE = "Costs per client and round, in multiples of the model"
+COST_COLUMNS = ["name", "up", "down", "gradients per step", "client keeps", "client holds", "server keeps"]
+COSTS_NOTE = """With default parts, single numbers not counted. 1 + 2: a round of two phases.
+Clients keep memory between rounds, and hold weights, states and a gradient
+while they train."""
 PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting")
 
 
@@ -57,6 +48,7 @@ def list_methods(options: Namespace) -> Answer:
                 [[method["name"], method["summary"]] for method in methods],
             ),
             table(COSTS_TITLE, COST_COLUMNS, [_cost_row(name, of) for name, of in costs.items()]),
+            COSTS_NOTE,
             table("Parts of fedopt, for other combinations", ["flag", "name", "description"], rows, grouped=True),
         ),
     )
@@ -64,8 +56,7 @@ def list_methods(options: Namespace) -> Answer:
 
 def _cost_row(name: str, costs: Costs) -> list[str]:
     per_phase = [" + ".join(f"{part:g}" for part in parts) for parts in (costs.up, costs.down, costs.gradients)]
-    of_memory = [f"{size:g}" for size in (costs.kept, costs.held, costs.server)]
-    return [name, *per_phase, *of_memory, "all in every round" if costs.needs_all_clients else "any cohort"]
+    return [name, *per_phase, *(f"{size:g}" for size in (costs.kept, costs.held, costs.server))]
 
 
 def _first_line(part: Any) -> str:
