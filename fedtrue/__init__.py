@@ -10,6 +10,7 @@ from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
 from fedtrue.engine.devices import use_all_cores
 from fedtrue.engine.simulation import Simulation
+from fedtrue.reports.comparison import ComparisonTable, compare
 from fedtrue.reports.write import report
 from fedtrue.runner.diagnose_run import diagnose
 from fedtrue.runner.evaluate import evaluate
@@ -27,6 +28,7 @@ from fedtrue.version import __version__
 __all__ = [
     "Availability",
     "ClientData",
+    "ComparisonTable",
     "Correction",
     "Method",
     "Personalisation",
@@ -36,6 +38,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "client",
+    "compare",
     "data",
     "diagnose",
     "evaluate",

@@ -101,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedtrue {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_training_commands(commands)
+    _add_compare_command(commands)
     _add_theory_commands(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
@@ -172,6 +173,51 @@ def _add_training_commands(commands: Any) -> None:
         flags.add_argument(
             "--address", metavar="TEXT", help="address of the Ray cluster (default: start one on this machine)"
         )
+
+
+def _add_compare_command(commands: Any) -> None:
+    compare = _command(
+        commands,
+        "compare",
+        "compare methods on a task, with the same budget of learning rates for each",
+        "comparing.compare",
+    )
+    compare.add_argument(
+        "task",
+        metavar="TASK|FILE",
+        help="a task (see `fedtrue tasks`), the TOML file of a run, or your own task as FILE.py:NAME",
+    )
+    compare.add_argument(
+        "--budget", type=int, default=24, metavar="INT", help="learning rates to try per method (default: %(default)s)"
+    )
+    compare.add_argument(
+        "--seeds",
+        type=int,
+        default=3,
+        metavar="INT",
+        help="runs per method with the best of them (default: %(default)s)",
+    )
+    compare.add_argument(
+        "--methods",
+        metavar="LIST",
+        help="methods, with options as 'fedopt(client=adam)', or all; fedavg is always compared (default: a dozen)",
+    )
+    compare.add_argument("--rounds", type=int, metavar="INT", help="rounds of every run (default: the task's)")
+    compare.add_argument(
+        "--target",
+        type=float,
+        metavar="FLOAT",
+        help="show the costs until the metric reaches this value, e.g. 0.5 (default: total costs)",
+    )
+    compare.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for all runs; goes on with those in it (default: in runs/)",
+    )
+    compare.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    _add_set_flag(compare)
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
