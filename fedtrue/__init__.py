@@ -25,12 +25,14 @@ from fedtrue.algorithm.method import Method, fedopt
 from fedtrue.data.client_data import ClientData
 from fedtrue.engine.devices import use_all_cores
 from fedtrue.engine.simulation import Simulation
+from fedtrue.reports.comparison import ComparisonTable, compare
 from fedtrue.reports.write import report
 from fedtrue.runner.diagnose_run import diagnose
 from fedtrue.runner.evaluate import evaluate
 from fedtrue.runner.journal import Result
 from fedtrue.runner.load import load_run
 from fedtrue.runner.own_loop import rounds
+from fedtrue.runner.personalise import Personalisation, personalise
 from fedtrue.runner.sweep.run import sweep
 from fedtrue.runner.train import train
 from fedtrue.runner.weights import load_weights, save_weights
@@ -41,8 +43,10 @@ from fedtrue.version import __version__
 __all__ = [
     "Availability",
     "ClientData",
+    "ComparisonTable",
     "Correction",
     "Method",
+    "Personalisation",
     "Result",
     "Simulation",
     "Task",
@@ -51,6 +55,7 @@ __all__ = [
     "attack",
     "callbacks",
     "client",
+    "compare",
     "compression",
     "data",
     "diagnose",
@@ -61,6 +66,7 @@ __all__ = [
     "load_run",
     "load_weights",
     "methods",
+    "personalise",
     "privacy",
     "report",
     "rounds",

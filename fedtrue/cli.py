@@ -101,11 +101,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedtrue {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_training_commands(commands)
+    _add_compare_command(commands)
     _add_theory_commands(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
     _add_diagnose_command(commands)
     _add_deploy_commands(commands)
+    _add_personalise_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
     completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
@@ -172,6 +174,51 @@ def _add_training_commands(commands: Any) -> None:
         flags.add_argument(
             "--address", metavar="TEXT", help="address of the Ray cluster (default: start one on this machine)"
         )
+
+
+def _add_compare_command(commands: Any) -> None:
+    compare = _command(
+        commands,
+        "compare",
+        "compare methods on a task, with the same budget of learning rates for each",
+        "comparing.compare",
+    )
+    compare.add_argument(
+        "task",
+        metavar="TASK|FILE",
+        help="a task (see `fedtrue tasks`), the TOML file of a run, or your own task as FILE.py:NAME",
+    )
+    compare.add_argument(
+        "--budget", type=int, default=24, metavar="INT", help="learning rates to try per method (default: %(default)s)"
+    )
+    compare.add_argument(
+        "--seeds",
+        type=int,
+        default=3,
+        metavar="INT",
+        help="runs per method with the best of them (default: %(default)s)",
+    )
+    compare.add_argument(
+        "--methods",
+        metavar="LIST",
+        help="methods, with options as 'fedopt(client=adam)', or all; fedavg is always compared (default: a dozen)",
+    )
+    compare.add_argument("--rounds", type=int, metavar="INT", help="rounds of every run (default: the task's)")
+    compare.add_argument(
+        "--target",
+        type=float,
+        metavar="FLOAT",
+        help="show the costs until the metric reaches this value, e.g. 0.5 (default: total costs)",
+    )
+    compare.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for all runs; goes on with those in it (default: in runs/)",
+    )
+    compare.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    _add_set_flag(compare)
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -397,4 +444,33 @@ def _add_diagnose_command(commands: Any) -> None:
     )
     diagnose.add_argument(
         "--orders", type=int, default=8, metavar="INT", help="batch orders to average over (default: %(default)s)"
+    )
+
+
+def _add_personalise_command(commands: Any) -> None:
+    personalise = _command(
+        commands,
+        "personalise",
+        "fine-tune the final model of a run per client, and show what each client gains",
+        "personalising.personalise_run",
+    )
+    personalise.add_argument("run", type=Path, metavar="RUN", help="the folder of a run that has ended")
+    personalise.add_argument(
+        "--steps", type=int, metavar="INT", help="local steps of every client (default: those of a round of the run)"
+    )
+    personalise.add_argument(
+        "--client-rate",
+        type=float,
+        metavar="FLOAT",
+        help="fine-tune by SGD with this learning rate (default: the run's client optimizer at its last rate)",
+    )
+    personalise.add_argument(
+        "--hold-out",
+        type=float,
+        metavar="FLOAT",
+        help="evaluate on this last part of each client's train examples, e.g. 0.2, and fine-tune on the others "
+        "(default: test data of the same clients)",
+    )
+    personalise.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="draw the gains, as .png, .pdf or .svg (default: none)"
     )

@@ -9,9 +9,16 @@ from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.algorithm.upload import DESCRIPTIONS
 from fedtrue.commands.answer import Answer, printer, table
-from fedtrue.spec import FACTORIES
+from fedtrue.engine.costs import Costs, costs_of
+from fedtrue.runner.compare.rates import any_rates
+from fedtrue.spec import FACTORIES, from_spec
 from fedtrue.tasks.registry import all_tasks
 
+COSTS_TITLE = "Costs per client and round, in multiples of the model"
+COST_COLUMNS = ["name", "up", "down", "gradients per step", "client keeps", "client holds", "server keeps"]
+COSTS_NOTE = """With default parts, single numbers not counted. 1 + 2: a round of two phases.
+Clients keep memory between rounds, and hold weights, states and a gradient
+while they train."""
 PART_KINDS = ("client", "server", "correction", "trace", "sampling", "weighting", *DESCRIPTIONS)
 
 
@@ -24,7 +31,11 @@ def list_tasks(options: Namespace) -> Answer:
 
 
 def list_methods(options: Namespace) -> Answer:
-    methods = [{"name": name, "summary": _first_line(factory)} for name, factory in METHODS.items()]
+    costs = {name: costs_of(from_spec(any_rates({"name": name}))) for name in METHODS}
+    methods = [
+        {"name": name, "summary": _first_line(factory), "costs": costs[name]._asdict()}
+        for name, factory in METHODS.items()
+    ]
     parts: dict[str, Mapping[str, Any]] = {f"--{kind}": FACTORIES[kind] for kind in PART_KINDS}
     parts["--client-state"] = CLIENT_STATES
     parts["--client-rate"] = FACTORIES["schedule"]
@@ -37,9 +48,16 @@ def list_methods(options: Namespace) -> Answer:
                 ["name", "description"],
                 [[method["name"], method["summary"]] for method in methods],
             ),
+            table(COSTS_TITLE, COST_COLUMNS, [_cost_row(name, of) for name, of in costs.items()]),
+            COSTS_NOTE,
             table("Parts of fedopt, for other combinations", ["flag", "name", "description"], rows, grouped=True),
         ),
     )
+
+
+def _cost_row(name: str, costs: Costs) -> list[str]:
+    per_phase = [" + ".join(f"{part:g}" for part in parts) for parts in (costs.up, costs.down, costs.gradients)]
+    return [name, *per_phase, *(f"{size:g}" for size in (costs.kept, costs.held, costs.server))]
 
 
 def _first_line(part: Any) -> str:

@@ -24,7 +24,7 @@ EPOCHS_SEED = 0  # of the number of epochs per client: a property of the federat
 
 def load_task(config: RunConfig) -> Task:
     """The task, with the settings of this run."""
-    factory, build = _factory(config)
+    factory, build = task_factory(config)
     options = dict(config.task_options)
     chooses_precision = "dtype" in option_table(factory)
     if chooses_precision:
@@ -45,7 +45,7 @@ def load_task(config: RunConfig) -> Task:
     return hold_out_clients(task, config.holdout_clients)
 
 
-def _factory(config: RunConfig) -> tuple[Callable[..., Task], Callable[..., Task]]:
+def task_factory(config: RunConfig) -> tuple[Callable[..., Task], Callable[..., Task]]:
     """The function whose arguments are the task's options, and the one that builds the task."""
     if file := task_file(config.task):
         return own_factory(file), partial(from_file, config.task)

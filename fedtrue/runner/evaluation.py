@@ -8,6 +8,7 @@ import operator
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,23 +47,25 @@ def means(sums: Mapping[str, Any]) -> dict[str, Any]:
         return {name: np.divide(*(np.asarray(part, np.float64) for part in pair)) for name, pair in sums.items()}
 
 
+def sums_of_examples(task: Task, params: Any, batch: Any, key: Any, constants: Any) -> Any:
+    """The task's metric sums of each example of a batch."""
+    shared = {"key": key} if constants is None else {"key": key, "constants": constants}
+
+    def of_one(example: Any) -> Any:
+        batch_of_one = jax.tree.map(lambda leaf: leaf[None], example)
+        return task.metrics(params, {**batch_of_one, **shared})
+
+    return jax.vmap(of_one)(batch)
+
+
 class Evaluator:
     """`evaluator(params, data)`, compiled once; with `cells`, the first axis of `params` counts models."""
 
     def __init__(self, task: Task, cells: bool = False):
         check_metrics(task)  # fails before any training
         self.task, self.cells = task, cells
-        sums = jax.vmap(self._sums_of_examples, (0, None, None, None)) if cells else self._sums_of_examples
-        self._example_sums = jax.jit(sums)
-
-    def _sums_of_examples(self, params: Any, batch: Any, key: Any, constants: Any) -> Any:
-        shared = {"key": key} if constants is None else {"key": key, "constants": constants}
-
-        def of_one(example: Any) -> Any:
-            batch_of_one = jax.tree.map(lambda leaf: leaf[None], example)
-            return self.task.metrics(params, {**batch_of_one, **shared})
-
-        return jax.vmap(of_one)(batch)
+        sums = partial(sums_of_examples, task)
+        self._example_sums = jax.jit(jax.vmap(sums, (0, None, None, None)) if cells else sums)
 
     def __call__(self, params: Any, data: ClientData, limit: int | None = None) -> Evaluation:
         """Over all of `data`, or its first `limit` examples."""

@@ -50,7 +50,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         saved = checkpoint.newest(path / "checkpoints", lambda line: None)
         if saved is None:
             raise ValueError(f"{path} has neither {MODEL} nor a checkpoint: give a run folder or a .safetensors file")
-        return _server_params(saved.arrays)
+        return server_params(saved.arrays)
     try:
         return dict(safetensors.numpy.load_file(file))
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{file} is not a safetensors file: {error}") from None
 
 
-def _server_params(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def server_params(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The server's weights in a checkpoint, under the names that they have in a file of weights."""
     if SERVER_PARAMS in arrays:
         return {"params": arrays[SERVER_PARAMS]}

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedtrue.data.client_data import ClientData
 from fedtrue.spec import named
+from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.task import Rates, Task
 from fedtrue.types import Array, Batch, Sums
 
@@ -40,9 +41,7 @@ class Quadratic(Task):
         >>> quadratic([[1.0], [3.0]], minima=[[0.0], [4.0]]).minimiser.tolist()
         [3.0]
         """
-        w = self.objective_weights
-        total = np.einsum("i,ijk->jk", w, self.hessians)
-        return np.linalg.solve(total, np.einsum("i,ijk,ik->j", w, self.hessians, self.minima))
+        return _minimiser(self.hessians, self.minima, self.objective_weights)
 
 
 @named("task", defaults=False)
@@ -52,6 +51,7 @@ def quadratic(
     noise: float = 0.0,
     weights: Sequence[float] | None = None,
     start: Sequence[float] | None = None,
+    evaluate: bool = False,
 ) -> Quadratic:
     """One quadratic per client, F_i(x) = ½ (x − x_i*)ᵀ H_i (x − x_i*); no data is needed.
 
@@ -61,6 +61,8 @@ def quadratic(
         noise: σ of the normal noise on every coordinate of every gradient.
         weights: w_i of the objective, one per client; by default equal.
         start: the initial x; by default 5 in every coordinate.
+        evaluate: record, as the splits `validation` and `test`, the mean of the F_i without noise and the distance from
+            the minimiser, at the server's weights. Both are of the same clients: nothing is held out.
 
     Returns:
         A task whose `minimiser` is known in closed form.
@@ -78,12 +80,17 @@ def quadratic(
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise must be a finite number at least 0, not {noise!r}")
     loss = partial(_loss, noise)
+    train = ClientData.from_clients([{"hessian": h[i][None], "minimum": m[i][None]} for i in range(clients)])
+    minimiser = _minimiser(h, m, w)
     return Quadratic(
         name="quadratic",
         init=lambda key: jnp.asarray(x0),
         loss=loss,
-        metrics=lambda params, batch: loss(params, batch)[1],
-        train=ClientData.from_clients([{"hessian": h[i][None], "minimum": m[i][None]} for i in range(clients)]),
+        metrics=partial(_metrics, minimiser) if evaluate else lambda params, batch: loss(params, batch)[1],
+        metric_kinds={"distance": Metric(higher_is_better=False)} if evaluate else {},
+        train=train,
+        validation=train if evaluate else None,
+        test=train if evaluate else None,
         batch_size=1,
         evaluation_batch_size=1,
         rounds=600,
@@ -97,6 +104,17 @@ def quadratic(
         start=x0,
         noise=float(noise),
     )
+
+
+def _minimiser(hessians: np.ndarray, minima: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    total = np.einsum("i,ijk->jk", weights, hessians)
+    return np.linalg.solve(total, np.einsum("i,ijk,ik->j", weights, hessians, minima))
+
+
+def _metrics(minimiser: np.ndarray, params: Array, batch: Batch) -> Sums:
+    """F_i without noise, and ‖x − x*‖, which is the same for every client."""
+    distance = jnp.linalg.norm(params - minimiser)
+    return {**_loss(0.0, params, batch)[1], "distance": (distance, jnp.ones_like(distance))}
 
 
 def _loss(noise: float, params: Array, batch: Batch) -> tuple[Array, Sums]:

@@ -46,7 +46,7 @@ def test_every_experiment_can_be_read_and_says_how_it_is_run(path):
     if "sweep" in tomllib.loads(text):
         assert read_sweep(path)
     header = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
-    assert f"fedtrue sweep {path.relative_to(ROOT)}" in header or f"fedtrue run {path.relative_to(ROOT)}" in header
+    assert any(f"fedtrue {command} {path.relative_to(ROOT)}" in header for command in ("sweep", "run", "compare"))
     assert "Result:" in header
 
 

@@ -1,0 +1,64 @@
+"""`fedtrue compare`."""
+
+import sys
+from argparse import Namespace
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from fedtrue.commands.answer import Answer, printer, table
+from fedtrue.commands.sweeping import LiveCells
+from fedtrue.commands.training import apply_settings, stderr_printer
+from fedtrue.engine.devices import use_all_cores_unless_set
+from fedtrue.reports.comparison import ComparisonTable, compared_config, comparison_table, remarks
+from fedtrue.runner.compare.contenders import split_methods
+from fedtrue.runner.compare.run import compare_methods
+from fedtrue.runner.stop import Stop
+from fedtrue.runner.sweep.run import prepare, run_groups
+from fedtrue.tasks.own_file import task_file
+
+
+def compare(options: Namespace) -> Answer:
+    use_all_cores_unless_set()
+    config = apply_settings(compared_config(options.task, options.rounds, {}), options.settings)
+    out = options.out or Path("runs") / f"compare-{_short_name(options.task)}"
+    say = stderr_printer(options.json)
+
+    def train(file: Path, folder: Path) -> None:
+        cells, groups = prepare(file, folder)
+        say(f"{file}: {len(cells)} runs, {len(cells) - sum(len(group) for _, group in groups)} of them have ended")
+        with Stop() as stop, LiveCells(cells, folder) if not options.json else nullcontext() as live:
+            run_groups(groups, folder, None, stop, live.watch if live else lambda name, lines: None, say)
+
+    methods = split_methods(options.methods)
+    comparison = compare_methods(config, out, budget=options.budget, seeds=options.seeds, methods=methods, train=train)
+    found = comparison_table(comparison, options.target)
+    return Answer(document(found), lambda: _show(found, options.markdown))
+
+
+def _short_name(task: str) -> str:
+    file = task_file(task)
+    return file.path.stem if file else Path(task).stem
+
+
+def document(found: ComparisonTable) -> dict[str, Any]:
+    """All numbers, for `--json`."""
+    comparison = found.comparison
+    return {
+        "out": str(comparison.out),
+        "chosen_by": comparison.chosen_by,
+        "methods": found.rows,
+        "diverged": comparison.diverged,
+        "refused": [refused._asdict() for refused in comparison.refused],
+    }
+
+
+def _show(found: ComparisonTable, markdown: bool) -> None:
+    if markdown:
+        sys.stdout.write(found.markdown)
+        return
+    columns = found.table.columns
+    numeric = [column.numeric for column in columns]
+    shown = table(str(found.comparison.out), [column.title for column in columns], found.table.texts(), numeric)
+    folder = found.comparison.out
+    printer(shown, *remarks(found.comparison), f"curves and heat maps: fedtrue report {folder} -o report.html")()

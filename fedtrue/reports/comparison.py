@@ -1,0 +1,153 @@
+"""`ft.compare`: a fair comparison of methods on one task, and its table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedtrue.reports.labels import group_runs, setting_text
+from fedtrue.reports.measures import choose_measure
+from fedtrue.reports.number_text import bytes_text, plural
+from fedtrue.reports.table_formats import to_markdown, to_records
+from fedtrue.reports.tables import Column, Table, build_table
+from fedtrue.reports.targets import COSTS, check_target
+from fedtrue.runner.compare.contenders import BASELINE
+from fedtrue.runner.compare.run import Chosen, Comparison, compare_methods
+from fedtrue.runner.records import find_runs, read_run
+from fedtrue.runner.settings import RunConfig, read_toml, set_one
+
+BUDGET, SEEDS = 24, 3
+
+
+@dataclass(frozen=True, repr=False)
+class ComparisonTable:
+    """A comparison and its table, the best method first."""
+
+    comparison: Comparison  # the chosen learning rates, the methods that were refused or diverged
+    table: Table
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict per method that has results, with raw numbers."""
+        return to_records(self.table)
+
+    @property
+    def markdown(self) -> str:
+        """The table as Markdown, and lines about what it does not show."""
+        return to_markdown(self.table) + "".join(f"\n{line}\n" for line in remarks(self.comparison))
+
+    def __repr__(self) -> str:
+        return f"ComparisonTable({plural(len(self.table.groups), 'method')} in {self.comparison.out})"
+
+
+def compare(
+    task: str | Path,
+    out: str | Path,
+    *,
+    budget: int = BUDGET,
+    seeds: int = SEEDS,
+    methods: Sequence[str] | None = None,
+    rounds: int | None = None,
+    target: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> ComparisonTable:
+    """Compare methods on a task: the same budget of learning rates for each, chosen on validation, then several seeds.
+
+    Args:
+        task: the name of a task, the TOML file of a run (its method is not used), or a task as FILE.py:NAME.
+        out: the folder for all runs; with the same arguments an interrupted comparison goes on.
+        budget: learning rates to try per method.
+        seeds: runs per method with the chosen learning rates, seeds 0, 1, 2 …
+        methods: names of methods, or calls such as "fedopt(client=adam)"; FedAvg is always among them. Without it, a
+            dozen; ["all"] for all.
+        rounds: of every run; without it, the task's.
+        target: show the rounds, bytes and seconds until the metric reaches this value.
+        settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}.
+
+    Returns:
+        The table (`.markdown`, `.rows`), and the choices behind it (`.comparison`).
+
+    >>> import tempfile, fedtrue as ft
+    >>> found = ft.compare("quadratic", tempfile.mkdtemp() + "/out", budget=2, seeds=1, methods=["fedprox"], rounds=5)
+    >>> sorted(row["run"] for row in found.rows)
+    ['fedavg', 'fedprox']
+    """
+    config = compared_config(str(task), rounds, settings or {})
+    comparison = compare_methods(config, Path(out), budget=budget, seeds=seeds, methods=methods)
+    return comparison_table(comparison, target)
+
+
+def compared_config(task: str, rounds: int | None, settings: Mapping[str, Any]) -> RunConfig:
+    """The setting in which methods are compared."""
+    config = read_toml(Path(task)) if task.endswith(".toml") else RunConfig(task)
+    for key, value in settings.items():
+        config = set_one(config, key, value, "settings")
+    return config if rounds is None else replace(config, rounds=rounds)
+
+
+def comparison_table(comparison: Comparison, target: float | None = None) -> ComparisonTable:
+    """The table of the runs with the chosen learning rates."""
+    if not comparison.chosen:
+        raise ValueError(
+            f"all runs of {', '.join(comparison.diverged)} diverged: give smaller learning rates as options, e.g. "
+            '--methods "fedavg(client_rate=0.001)"'
+        )
+    groups = group_runs([read_run(path) for path in find_runs([comparison.runs])])
+    measure = choose_measure([run for group in groups for run in group.runs])
+    check_target(target, measure, "--target")
+    statistic = f"mean_last.{measure.key}"
+    costs = ["rounds_done", "bytes", "seconds"] if target is None else list(COSTS)
+    status = ["status"] if any(group.status != "finished" for group in groups) else []
+    has_baseline = any(each.contender.label == BASELINE for each in comparison.chosen)
+    found = build_table(
+        groups,
+        measure.key,
+        ["run", *status, statistic, *costs],
+        sort=statistic,
+        target=target,
+        best_per=["run"],  # keeps every row, and pairs it with the baseline whatever its other settings are
+        against={"method": BASELINE} if has_baseline and len(groups) > 1 else None,
+    )
+    ranked = build_table(groups, measure.key, sort=statistic).groups
+    chosen = {each.contender.label: each for each in comparison.chosen}
+    columns = (found.columns[0], *_rate_columns(chosen), *found.columns[1:], *_memory_columns(chosen))
+    return ComparisonTable(comparison, Table(columns, ranked))
+
+
+def _rate_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
+    rate = lambda kind: lambda group: chosen[group.name].rates.get(kind)
+    return [
+        Column("client_rate", "client rate", rate("client"), numeric=True),
+        Column("server_rate", "server rate", rate("server"), numeric=True),
+        Column("at_edge", "rates at the edge", lambda group: chosen[group.name].at_edge, _edge_text),
+        Column("diverged", "trials that diverged", lambda group: _diverged(chosen[group.name]), numeric=True),
+    ]
+
+
+def _diverged(of: Chosen) -> str:
+    return f"{of.diverged} of {of.trials}"
+
+
+def _edge_text(kinds: Sequence[str]) -> str:
+    return ", ".join(kinds) if kinds else setting_text(None)
+
+
+def _memory_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
+    size = lambda name: lambda group: getattr(chosen[group.name], name)
+    return [
+        Column("lane_bytes", "memory of a client in training", size("lane_bytes"), bytes_text, numeric=True),
+        Column("kept_bytes", "kept per client", size("kept_bytes"), bytes_text, numeric=True),
+    ]
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What the table does not show: how rates were chosen, and the methods without a row."""
+    edges = [each.contender.label for each in comparison.chosen if each.at_edge]
+    lines = [f"Learning rates were chosen by {comparison.chosen_by}, the mean of the last 100 rounds, with seed 0."]
+    if comparison.chosen_by.startswith("train."):
+        lines.append("The task has nothing to hold out: a train loss along local steps favours large client rates.")
+    if edges:
+        lines.append(f"At the edge of its grid, where a better rate may lie outside: {', '.join(edges)}.")
+    lines += [f"Diverged with every learning rate: {label}." for label in comparison.diverged]
+    lines += [f"Refused: {refused.label}: {refused.reason}." for refused in comparison.refused]
+    return lines

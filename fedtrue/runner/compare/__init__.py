@@ -1,0 +1,1 @@
+"""A fair comparison of methods: equal budgets of learning rates, chosen on held-out data, then several seeds."""
