@@ -1,6 +1,7 @@
 """The server's half of an exchange: replies are checked, and those that are good are added up."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +12,7 @@ from flwr.app import Message
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.interface import (
     METHOD,
-    OBJECTIVE,
-    UNIFORM,
+    WEIGHTINGS,
     Client,
     Context,
     Contribution,
@@ -21,8 +21,6 @@ from fedtrue.algorithm.interface import (
     ServerState,
 )
 from fedtrue.flower.wire import CONTRIBUTION, ERROR, METRICS, REPLY, WEIGHT, from_record
-
-WEIGHTINGS = (METHOD, OBJECTIVE, UNIFORM)
 
 
 class NotFinite(ValueError):
@@ -84,7 +82,7 @@ def _contribution(content: Any, name: str, like: Contribution) -> Contribution:
     if CONTRIBUTION + name not in content.array_records:
         raise ValueError(f"it sent no {name!r}, which the server's method needs: give it the server's correction")
     value = from_record(content.array_records[CONTRIBUTION + name], like.value, f"its {name!r}")
-    return Contribution(value, like.weighting)
+    return replace(like, value=value)
 
 
 def added(replies: Sequence[GoodReply], counts: Sequence[int], expected: dict[str, Contribution]) -> WeightedSums:

@@ -21,6 +21,7 @@ from fedtrue.algorithm.interface import Context, Phase, ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.sampling import client_sizes
 from fedtrue.algorithm.scored_sampling import tree_norm
+from fedtrue.algorithm.upload import privacy_of
 from fedtrue.engine.capacity import MessageBytes
 from fedtrue.engine.round import State, phase_key, sampling_key
 from fedtrue.flower.client import method_text
@@ -164,6 +165,7 @@ class Strategy(FlowerStrategy):
             kinds[0],
             self.method.spec,
             kinds[1],
+            privacy_of(self.method, self.clients, self.cohort),
         )
         self._seen = lambda: set(journal.seen.tolist())
         if self.out is not None:
@@ -266,7 +268,8 @@ class Strategy(FlowerStrategy):
         expected = expected_contributions(phase, self.server, context)
         for message in replies:
             self._take(exchange, message, expected)
-        if len(exchange.good) < self.min_replies:
+        # a server that adds noise does so for an empty cohort too: the privacy account knows no skipped rounds
+        if len(exchange.good) < self.min_replies and not phase.receives_nothing:
             LOG.warning(
                 "fedtrue: round %d is skipped: %d good replies of %d clients, and min_replies is %d (%d missing, %d "
                 "refused, %d not finite)",
@@ -350,6 +353,16 @@ def _check_method(method: Method, clients: int, cohort: int) -> None:
         raise ValueError(
             f"sampling {sampling.name!r} looks at losses or updates of single clients, and a Flower server sees sums "
             "only: use 'uniform', 'by_size', 'poisson' or 'cyclic'"
+        )
+    if (aggregator := method.upload.aggregator) is not None and aggregator.combine is not None:
+        raise ValueError(
+            f"aggregator {aggregator.name!r} needs the updates of clients one by one, and this server takes sums: "
+            "leave it out"
+        )
+    if (compression := method.upload.compression) is not None and compression.encode is not None:
+        raise ValueError(
+            f"compression {compression.name!r} is not encoded in Flower's messages, so it would save nothing: leave it "
+            "out"
         )
     if method.needs_all_clients and cohort < clients:
         raise ValueError(f"method {method.name!r} needs all {clients} clients in every round: leave cohort out")
