@@ -268,7 +268,7 @@ def check_option_names(
     valid = [option for option in option_table(factory) if option not in skip]
     for option in options:
         if option not in valid:
-            near = suggestion(option, valid)
+            near = "" if option in FACTORIES else suggestion(option, valid)  # the name of a kind is no misspelling
             raise ValueError(f"{name} has no {option}{near}: it takes {', '.join(valid) or 'no options'}")
 
 

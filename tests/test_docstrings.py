@@ -23,6 +23,7 @@ PUBLIC = {
     for space in (
         *(ft, ft.client, ft.data, ft.data.partition, ft.server, ft.schedules),
         *(ft.methods, ft.tasks, ft.theory, ft.interface),
+        *(ft.compression, ft.aggregator, ft.privacy, ft.attack),
         *(getattr(ft, name) for name, needed in ft.LAZY.items() if find_spec(needed)),
     )
     for name in space.__all__

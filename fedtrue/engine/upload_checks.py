@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.interface import OBJECTIVE
+from fedtrue.algorithm.interface import EXACT, OBJECTIVE
 from fedtrue.algorithm.method import Method
 from fedtrue.engine.capacity import exchanges
 from fedtrue.tasks.task import Task
@@ -57,6 +57,11 @@ def _check_noise(method: Method, sent: Any) -> None:
         return
     if unknown := sorted(set(privacy.scales) - set(sent)):
         raise ValueError(f"privacy: clients send no {unknown[0]!r}: scales are for {', '.join(sent)}")
+    if privacy.clip is not None and any(each.role == EXACT for each in sent.values()):
+        raise ValueError(
+            "privacy would clip the optimizer states that clients send with client_state 'sync': use client_state "
+            "'restart' or 'inherit'"
+        )
     if privacy.noise == 0:
         return
     if privacy.central and any(each.weighting == OBJECTIVE for each in sent.values()):

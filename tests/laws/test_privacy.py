@@ -201,6 +201,8 @@ def test_what_the_account_does_not_hold_for_is_refused():
         ft.train(task(), scaffold, rounds=1)
     with pytest.raises(ValueError, match="use place='server'"):
         private("gaussian(clip=1, noise=1, place=client)", compression="sign")
+    with pytest.raises(ValueError, match="use client_state 'restart' or 'inherit'"):
+        ft.train(task(), private("gaussian(clip=1)", client="adam", client_state="sync"), rounds=1)
     with pytest.raises(ValueError, match="clients send no 'inverse_trace': scales are for update"):
         ft.train(task(), private(ft.privacy.gaussian(clip=1.0, scales={"inverse_trace": 2.0})), rounds=1)
 

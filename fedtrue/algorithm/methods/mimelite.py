@@ -22,6 +22,8 @@ from fedtrue.algorithm.trace import Trace
 from fedtrue.algorithm.weighting import Weighting
 from fedtrue.spec import by_name, named
 
+AT_START = "gradient_at_start"  # what clients send besides what the correction does, which may be a `gradient` too
+
 
 @named("method")
 def mimelite(
@@ -52,10 +54,10 @@ def mimelite(
     """
 
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
-        return {"gradient": Contribution(steps.gradient_at_start)}, memory
+        return {AT_START: Contribution(steps.gradient_at_start)}, memory
 
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> Any:
-        return updated_statistics(client, aggregation.mean(sums, "gradient"), state.shared)
+        return updated_statistics(client, aggregation.mean(sums, AT_START), state.shared)
 
     rule = LocalRule(needs_gradient_at_start=True, begin=server_statistics, report=report)
     return federated(
