@@ -82,6 +82,8 @@ class RealFederation:
     def __exit__(self, *error) -> None:
         for name in list(self.processes):
             self.kill(name)
+        for process in with_environment(f"FLWR_HOME={self.folder / 'home'}"):  # children of processes that have ended
+            kill(process)
 
     def start(self, name: str, program: str, *arguments) -> None:
         """In a process group of its own, so that its children end with it."""
@@ -104,18 +106,18 @@ class RealFederation:
             kill(each)
         process.wait(10)
 
-    def start_node(self, client: int, *, key: str | None = None, register: bool = True, more=()) -> None:
-        """A SuperNode with a key of its own, which the `flwr` command registers."""
-        name = f"node-{client}"
-        key = self.folder / (key or name)
-        if not key.exists():
+    def start_node(self, client: int, *, register: bool = True, tls: bool = True) -> None:
+        """A SuperNode with a key of its own, which the `flwr` command registers; without TLS it can have none."""
+        name, key = f"node-{client}", self.folder / f"node-{client}"
+        trust = ("--insecure", "--max-retries", 1)
+        if tls:
             make_key(key)
-        if register:
-            self.flwr("supernode", "register", f"{key}.pub", "test")
-        trust = more or ("--root-certificates", self.folder / "certificates" / "ca.crt")
-        arguments = ("--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key", key)
+            certificate = self.folder / "certificates" / "ca.crt"
+            trust = ("--root-certificates", certificate, "--auth-supernode-private-key", key)
+            if register:
+                self.flwr("supernode", "register", f"{key}.pub", "test")
         config = ("--node-config", f"partition-id={client}", "--host", "127.0.0.1", "--port", free_port())
-        self.start(name, "flower-supernode", *arguments, *trust, *config)
+        self.start(name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", *trust, *config)
 
     def flwr(self, *arguments) -> str:
         command = [str(BIN / "flwr"), *map(str, arguments)]
@@ -161,6 +163,16 @@ def command_of(process: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""
+
+
+def with_environment(entry: str) -> list[int]:
+    """The processes that have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if entry.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def descendants(process: int) -> list[int]:

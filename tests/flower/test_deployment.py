@@ -1,4 +1,4 @@
-"""The real thing on loopback: a SuperLink and SuperNodes as processes, TLS, registered keys. Minutes, so all are slow."""
+"""The real thing on loopback: a SuperLink and SuperNodes as processes, TLS, registered keys. Minutes: all are slow."""
 
 import json
 
@@ -117,14 +117,14 @@ def test_a_server_killed_mid_run_and_started_again_ends_with_the_weights_of_the_
     assert json.loads((run / "summary.json").read_text())["totals"]["refused"] == 0
 
 
-def test_a_node_without_a_registered_key_and_one_without_tls_are_refused(federation):
+def test_a_node_without_a_registered_key_and_one_in_plain_text_are_refused(federation):
     federation.start_node(3, register=False)
-    federation.start_node(4, more=("--insecure",))
-    for client, says in ((3, "not registered"), (4, "insecure")):
-        name = f"node-{client}"
-        federation.wait_until(lambda: says in federation.log(name).lower(), f"{name} says why")  # noqa: B023
-        assert "SuperNode ID" not in federation.log(name)
-        federation.kill(name)
+    federation.start_node(4, tls=False)
+    for name, says in (("node-3", "Failed to activate SuperNode"), ("node-4", "Failed to initialize the connection")):
+        process = federation.processes[name]
+        federation.wait_until(lambda process=process: process.poll() is not None, f"{name} ends")
+        assert says in federation.log(name) and "SuperNode ID" not in federation.log(name)
+    assert "No SuperNode found with the given public key" in federation.log("superlink")
 
 
 def test_jax_and_torch_clients_train_one_model_and_go_on_without_a_killed_node_and_a_nan(federation, tmp_path):
