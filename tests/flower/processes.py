@@ -48,8 +48,8 @@ def make_key(path: Path) -> None:
 class RealFederation:
     """Starts the processes in `folder` and ends all of them, whatever happens."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, simulation: bool = False):
+        self.folder, self.port, self.simulation = folder, free_port(), simulation
         self.processes: dict[str, subprocess.Popen] = {}
         self.environment = {
             **os.environ,
@@ -64,18 +64,18 @@ class RealFederation:
         }
 
     def __enter__(self) -> "RealFederation":
-        make_certificates(self.folder / "certificates")
         certificates = self.folder / "certificates"
+        make_certificates(certificates)
         (self.folder / "home").mkdir()
+        trust = "insecure = true" if self.simulation else f'root-certificates = "{certificates / "ca.crt"}"'
         (self.folder / "home" / "config.toml").write_text(
-            f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{certificates / "ca.crt"}"\n'
+            f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
         )
         tls = ("--ssl-certfile", certificates / "server.crt", "--ssl-keyfile", certificates / "server.key")
-        tls += ("--ssl-ca-certfile", certificates / "ca.crt")
-        offline = "--disable-runtime-dependency-installation"
+        tls += ("--ssl-ca-certfile", certificates / "ca.crt", "--enable-supernode-auth")
+        kind = ("--insecure", "--simulation") if self.simulation else tls
         address = ("--host", "127.0.0.1", "--port", self.port)
-        self.start("superlink", "flower-superlink", *tls, "--enable-supernode-auth", offline, *address)
+        self.start("superlink", "flower-superlink", *kind, "--disable-runtime-dependency-installation", *address)
         self.wait_until(self.is_up, "the SuperLink listens")
         return self
 
@@ -125,10 +125,10 @@ class RealFederation:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def run(self, app: Path, **config) -> None:
+    def run(self, app: Path, *, more=(), **config) -> None:
         """Submits a run; it does not wait for its end."""
         values = [f"{name.replace('_', '-')}={_toml(value)}" for name, value in config.items()]
-        self.flwr("run", app, "test", *[part for value in values for part in ("--run-config", value)])
+        self.flwr("run", app, "test", *[part for value in values for part in ("--run-config", value)], *more)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
