@@ -16,8 +16,6 @@ def new(options: Any) -> Answer:
     def show() -> None:
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"wrote {', '.join(file.name for file in files)} into {options.folder}", markup=False)
-        console.print(
-            f"next: flwr run {options.folder} --stream; {options.folder / 'README.md'} says more", markup=False
-        )
+        console.print(f"next: {options.folder / 'README.md'} says how to run it", markup=False)
 
     return Answer({"folder": str(options.folder), "files": [file.name for file in files]}, show)

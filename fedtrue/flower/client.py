@@ -104,7 +104,7 @@ class NodeClient:
         """The reply to the server's question."""
         objective, size = self.task.client_weights()[self.row], self.task.client_weights("examples")[self.row]
         weights = {METHOD: float(self.federation.weights[METHOD][self.row]), OBJECTIVE: float(objective)}
-        return described(message, self.number, int(size), weights)
+        return described(message, self.number, float(size), weights)
 
     def train(self, message: Message, context: Context) -> Message:
         """One phase: the local steps, the client's part of the weighted sums, and what it keeps."""

@@ -20,7 +20,7 @@ class KnownClient(NamedTuple):
     """What a node has said of its client."""
 
     node: int
-    examples: int
+    examples: float  # or what the task counts in their place: the size by which clients are drawn
     weights: dict[str, float]  # METHOD, OBJECTIVE; not normalised
 
 
@@ -72,12 +72,12 @@ class Directory:
         said: Any = reply.content.config_records.get(REPLY, {})
         if ERROR in said:
             raise ValueError(str(said[ERROR]))
-        client, examples = int(said.get("client", -1)), int(said.get("examples", 0))
+        client, examples = int(said.get("client", -1)), float(said.get("examples", 0))
         weights = {name: float(said.get(WEIGHT + name, 0)) for name in (METHOD, OBJECTIVE)}
         if not 0 <= client < self.clients:
             raise ValueError(f"its partition-id is {client}, and the federation has clients 0 to {self.clients - 1}")
-        if examples < 1 or not all(np.isfinite(weight) and weight > 0 for weight in weights.values()):
-            raise ValueError(f"client {client} has no data ({examples} examples, weight {weights[METHOD]:g})")
+        if not examples > 0 or not all(np.isfinite(weight) and weight > 0 for weight in weights.values()):
+            raise ValueError(f"client {client} has no data ({examples:g} examples, weight {weights[METHOD]:g})")
         if client in self.known and self.known[client].node in online:
             raise ValueError(
                 f"client {client} is already at node {self.known[client].node}: give each its partition-id"

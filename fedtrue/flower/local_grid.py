@@ -23,8 +23,9 @@ class LocalGrid(Grid):
     >>> task, method = ft.tasks.quadratic(), ft.fedopt(ft.client.adagrad(0.1))
     >>> grid = ft.flower.LocalGrid(ft.flower.client_app(task, method), nodes=len(task.train))
     >>> strategy = ft.flower.Strategy(method, task)
-    >>> strategy.start(grid, num_rounds=2).arrays.keys() == ft.flower.arrays(task.init(None)).keys()
-    True
+    >>> arrays = strategy.start(grid, num_rounds=2).arrays
+    >>> strategy.result.summary["rounds"]
+    2
     """
 
     def __init__(

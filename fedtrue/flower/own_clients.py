@@ -47,10 +47,10 @@ def answer(message: Message, context: Context, *, examples: int, weight: float |
     return described(message, client_number(context), examples, {METHOD: weight, OBJECTIVE: weight})
 
 
-def described(message: Message, client: int, examples: int, weights: Mapping[str, float]) -> Message:
+def described(message: Message, client: int, examples: float, weights: Mapping[str, float]) -> Message:
     """A client's number, examples and weights; those of the objective are not normalised."""
     weighed = {WEIGHT + name: float(weight) for name, weight in weights.items()}
-    record = ConfigRecord({"client": client, "examples": int(examples), **weighed})
+    record = ConfigRecord({"client": client, "examples": float(examples), **weighed})
     return Message(RecordDict({REPLY: record}), reply_to=message)
 
 

@@ -48,8 +48,8 @@ def make_key(path: Path) -> None:
 class RealFederation:
     """Starts the processes in `folder` and ends all of them, whatever happens."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, simulation: bool = False):
+        self.folder, self.port, self.simulation = folder, free_port(), simulation
         self.processes: dict[str, subprocess.Popen] = {}
         self.environment = {
             **os.environ,
@@ -64,24 +64,26 @@ class RealFederation:
         }
 
     def __enter__(self) -> "RealFederation":
-        make_certificates(self.folder / "certificates")
         certificates = self.folder / "certificates"
+        make_certificates(certificates)
         (self.folder / "home").mkdir()
+        trust = "insecure = true" if self.simulation else f'root-certificates = "{certificates / "ca.crt"}"'
         (self.folder / "home" / "config.toml").write_text(
-            f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{certificates / "ca.crt"}"\n'
+            f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
         )
         tls = ("--ssl-certfile", certificates / "server.crt", "--ssl-keyfile", certificates / "server.key")
-        tls += ("--ssl-ca-certfile", certificates / "ca.crt")
-        offline = "--disable-runtime-dependency-installation"
+        tls += ("--ssl-ca-certfile", certificates / "ca.crt", "--enable-supernode-auth")
+        kind = ("--insecure", "--simulation") if self.simulation else tls
         address = ("--host", "127.0.0.1", "--port", self.port)
-        self.start("superlink", "flower-superlink", *tls, "--enable-supernode-auth", offline, *address)
+        self.start("superlink", "flower-superlink", *kind, "--disable-runtime-dependency-installation", *address)
         self.wait_until(self.is_up, "the SuperLink listens")
         return self
 
     def __exit__(self, *error) -> None:
         for name in list(self.processes):
             self.kill(name)
+        for process in with_environment(f"FLWR_HOME={self.folder / 'home'}"):  # children of processes that have ended
+            kill(process)
 
     def start(self, name: str, program: str, *arguments) -> None:
         """In a process group of its own, so that its children end with it."""
@@ -104,18 +106,18 @@ class RealFederation:
             kill(each)
         process.wait(10)
 
-    def start_node(self, client: int, *, key: str | None = None, register: bool = True, more=()) -> None:
-        """A SuperNode with a key of its own, which the `flwr` command registers."""
-        name = f"node-{client}"
-        key = self.folder / (key or name)
-        if not key.exists():
+    def start_node(self, client: int, *, register: bool = True, tls: bool = True) -> None:
+        """A SuperNode with a key of its own, which the `flwr` command registers; without TLS it can have none."""
+        name, key = f"node-{client}", self.folder / f"node-{client}"
+        trust = ("--insecure", "--max-retries", 1)
+        if tls:
             make_key(key)
-        if register:
-            self.flwr("supernode", "register", f"{key}.pub", "test")
-        trust = more or ("--root-certificates", self.folder / "certificates" / "ca.crt")
-        arguments = ("--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key", key)
+            certificate = self.folder / "certificates" / "ca.crt"
+            trust = ("--root-certificates", certificate, "--auth-supernode-private-key", key)
+            if register:
+                self.flwr("supernode", "register", f"{key}.pub", "test")
         config = ("--node-config", f"partition-id={client}", "--host", "127.0.0.1", "--port", free_port())
-        self.start(name, "flower-supernode", *arguments, *trust, *config)
+        self.start(name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", *trust, *config)
 
     def flwr(self, *arguments) -> str:
         command = [str(BIN / "flwr"), *map(str, arguments)]
@@ -123,10 +125,10 @@ class RealFederation:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def run(self, app: Path, **config) -> None:
+    def run(self, app: Path, *, more=(), **config) -> None:
         """Submits a run; it does not wait for its end."""
         values = [f"{name.replace('_', '-')}={_toml(value)}" for name, value in config.items()]
-        self.flwr("run", app, "test", *[part for value in values for part in ("--run-config", value)])
+        self.flwr("run", app, "test", *[part for value in values for part in ("--run-config", value)], *more)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -161,6 +163,16 @@ def command_of(process: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""
+
+
+def with_environment(entry: str) -> list[int]:
+    """The processes that have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if entry.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def descendants(process: int) -> list[int]:
