@@ -216,6 +216,12 @@ def _add_compare_command(commands: Any) -> None:
         metavar="DIR",
         help="folder for all runs; goes on with those in it (default: in runs/)",
     )
+    compare.add_argument(
+        "--over",
+        default="seed",
+        metavar="KEY",
+        help="the setting in which a method's runs differ, e.g. task_options.seed for splits (default: %(default)s)",
+    )
     compare.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     _add_set_flag(compare)
 

@@ -31,7 +31,9 @@ def compare(options: Namespace) -> Answer:
             run_groups(groups, folder, None, stop, live.watch if live else lambda name, lines: None, say)
 
     methods = split_methods(options.methods)
-    comparison = compare_methods(config, out, budget=options.budget, seeds=options.seeds, methods=methods, train=train)
+    comparison = compare_methods(
+        config, out, budget=options.budget, seeds=options.seeds, methods=methods, over=options.over, train=train
+    )
     found = comparison_table(comparison, options.target)
     return Answer(document(found), lambda: _show(found, options.markdown))
 
