@@ -108,7 +108,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_diagnose_command(commands)
     _add_personalise_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
-    _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
+    methods = _command(
+        commands, "methods", "list the methods, what they cost and the parts they are made of", "listing.list_methods"
+    )
+    methods.add_argument("--markdown", action="store_true", help="print only the table of costs, as Markdown")
     completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
     completion.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell that you use")
     completion.set_defaults(parser=parser)

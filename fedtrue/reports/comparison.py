@@ -11,8 +11,8 @@ from fedtrue.reports.number_text import bytes_text, plural
 from fedtrue.reports.table_formats import to_markdown, to_records
 from fedtrue.reports.tables import Column, Table, build_table
 from fedtrue.reports.targets import COSTS, check_target
-from fedtrue.runner.compare.contenders import BASELINE
-from fedtrue.runner.compare.run import SEED, Chosen, Comparison, compare_methods
+from fedtrue.runner.comparison.contenders import BASELINE
+from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_methods
 from fedtrue.runner.records import find_runs, read_run
 from fedtrue.runner.settings import RunConfig, read_toml, set_one
 

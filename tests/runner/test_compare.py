@@ -10,9 +10,9 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.reports.comparison import compared_config, comparison_table
 from fedtrue.runner.build import load_task
-from fedtrue.runner.compare.contenders import cell_settings, contenders, split_methods
-from fedtrue.runner.compare.rates import at_edge, grid_shape, rate_grid, rates_of, trials_of, with_rates
-from fedtrue.runner.compare.run import comparable, compare_methods, train_sweep
+from fedtrue.runner.comparison.contenders import cell_settings, contenders, split_methods
+from fedtrue.runner.comparison.rates import at_edge, grid_shape, rate_grid, rates_of, trials_of, with_rates
+from fedtrue.runner.comparison.run import comparable, compare_methods, train_sweep
 from fedtrue.runner.settings import RunConfig, set_one
 
 DIVERGING = "fedopt(client=sgd(1e200), correction=none)"

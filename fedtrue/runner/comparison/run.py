@@ -21,8 +21,8 @@ from fedtrue.engine.capacity import lane_bytes, memory_bytes
 from fedtrue.files import write_atomically
 from fedtrue.precision import float64
 from fedtrue.runner.build import load_task, task_factory
-from fedtrue.runner.compare.contenders import Contender, Refused, cell_settings, contenders, refusal
-from fedtrue.runner.compare.rates import any_rates, at_edge, trials_of
+from fedtrue.runner.comparison.contenders import Contender, Refused, cell_settings, contenders, refusal
+from fedtrue.runner.comparison.rates import any_rates, at_edge, trials_of
 from fedtrue.runner.records import SWEEP
 from fedtrue.runner.settings import RunConfig, check_names, set_one
 from fedtrue.runner.stop import Stop
