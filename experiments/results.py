@@ -1,4 +1,4 @@
-"""Rebuilds the tables and pictures of docs/results.md and docs/results/ from the kept records.
+"""Rebuilds the tables and pictures of docs/results.md, docs/comparison.md and docs/results/ from the kept records.
 
     python experiments/results.py            # `make results`
     python experiments/results.py --check    # exit code 1 if a page differs from the records
@@ -24,7 +24,11 @@ from pathlib import Path
 import claims
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
+PAGES = [
+    ROOT / "docs" / "results.md",
+    ROOT / "docs" / "comparison.md",
+    *sorted((ROOT / "docs" / "results").glob("*.md")),
+]
 TABLE = re.compile(r"(<!-- (?P<kind>fedtrue|claims) (?P<command>.*?) -->\n)(?P<output>.*?)(<!-- end -->)", re.DOTALL)
 DRAWING = re.compile(r"<!-- draw: fedtrue (?P<command>.*?) -->")
 

@@ -109,7 +109,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_deploy_commands(commands)
     _add_personalise_command(commands)
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
-    _command(commands, "methods", "list the methods and the parts they are made of", "listing.list_methods")
+    methods = _command(
+        commands, "methods", "list the methods, what they cost and the parts they are made of", "listing.list_methods"
+    )
+    methods.add_argument("--markdown", action="store_true", help="print only the table of costs, as Markdown")
     completion = _command(commands, "completion", "print the script for tab completion", "completion.completion")
     completion.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell that you use")
     completion.set_defaults(parser=parser)
@@ -216,6 +219,12 @@ def _add_compare_command(commands: Any) -> None:
         type=Path,
         metavar="DIR",
         help="folder for all runs; goes on with those in it (default: in runs/)",
+    )
+    compare.add_argument(
+        "--over",
+        default="seed",
+        metavar="KEY",
+        help="the setting in which a method's runs differ, e.g. task_options.seed for splits (default: %(default)s)",
     )
     compare.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     _add_set_flag(compare)

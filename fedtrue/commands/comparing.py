@@ -11,8 +11,8 @@ from fedtrue.commands.sweeping import LiveCells
 from fedtrue.commands.training import apply_settings, stderr_printer
 from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.reports.comparison import ComparisonTable, compared_config, comparison_table, remarks
-from fedtrue.runner.compare.contenders import split_methods
-from fedtrue.runner.compare.run import compare_methods
+from fedtrue.runner.comparison.contenders import split_methods
+from fedtrue.runner.comparison.run import compare_methods
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.run import prepare, run_groups
 from fedtrue.tasks.own_file import task_file
@@ -31,7 +31,9 @@ def compare(options: Namespace) -> Answer:
             run_groups(groups, folder, None, stop, live.watch if live else lambda name, lines: None, say)
 
     methods = split_methods(options.methods)
-    comparison = compare_methods(config, out, budget=options.budget, seeds=options.seeds, methods=methods, train=train)
+    comparison = compare_methods(
+        config, out, budget=options.budget, seeds=options.seeds, methods=methods, over=options.over, train=train
+    )
     found = comparison_table(comparison, options.target)
     return Answer(document(found), lambda: _show(found, options.markdown))
 

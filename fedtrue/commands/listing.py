@@ -1,6 +1,7 @@
 """`fedtrue tasks`, `fedtrue methods`."""
 
 import inspect
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,8 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.algorithm.upload import DESCRIPTIONS
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.engine.costs import Costs, costs_of
-from fedtrue.runner.compare.rates import any_rates
+from fedtrue.reports.table_formats import markdown_table
+from fedtrue.runner.comparison.rates import any_rates
 from fedtrue.spec import FACTORIES, from_spec
 from fedtrue.tasks.registry import all_tasks
 
@@ -40,6 +42,8 @@ def list_methods(options: Namespace) -> Answer:
     parts["--client-state"] = CLIENT_STATES
     parts["--client-rate"] = FACTORIES["schedule"]
     rows = [[flag, name, _first_line(part)] for flag, choices in parts.items() for name, part in choices.items()]
+    if options.markdown:
+        return Answer(methods, lambda: _print_markdown(costs))
     return Answer(
         methods,
         printer(
@@ -58,6 +62,13 @@ def list_methods(options: Namespace) -> Answer:
 def _cost_row(name: str, costs: Costs) -> list[str]:
     per_phase = [" + ".join(f"{part:g}" for part in parts) for parts in (costs.up, costs.down, costs.gradients)]
     return [name, *per_phase, *(f"{size:g}" for size in (costs.kept, costs.held, costs.server))]
+
+
+def _print_markdown(costs: Mapping[str, Costs]) -> None:
+    """The costs as a table for a document, with what a method needs of its clients."""
+    needs = lambda of: "all in every round" if of.needs_all_clients else "those that come back" if of.kept else "any"
+    rows = [[*_cost_row(name, of), needs(of)] for name, of in costs.items()]
+    sys.stdout.write(markdown_table([*COST_COLUMNS, "clients"], [False] * (len(COST_COLUMNS) + 1), rows))
 
 
 def _first_line(part: Any) -> str:

@@ -11,8 +11,8 @@ from fedtrue.reports.number_text import bytes_text, plural
 from fedtrue.reports.table_formats import to_markdown, to_records
 from fedtrue.reports.tables import Column, Table, build_table
 from fedtrue.reports.targets import COSTS, check_target
-from fedtrue.runner.compare.contenders import BASELINE
-from fedtrue.runner.compare.run import Chosen, Comparison, compare_methods
+from fedtrue.runner.comparison.contenders import BASELINE
+from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_methods
 from fedtrue.runner.records import find_runs, read_run
 from fedtrue.runner.settings import RunConfig, read_toml, set_one
 
@@ -50,6 +50,7 @@ def compare(
     rounds: int | None = None,
     target: float | None = None,
     settings: Mapping[str, Any] | None = None,
+    over: str = SEED,
 ) -> ComparisonTable:
     """Compare methods on a task: the same budget of learning rates for each, chosen on validation, then several seeds.
 
@@ -63,6 +64,8 @@ def compare(
         rounds: of every run; without it, the task's.
         target: show the rounds, bytes and seconds until the metric reaches this value.
         settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}.
+        over: the setting in which the runs of a method differ; without it, the seed. With another one, such as
+            "task_options.seed", the seed of a split, learning rates are chosen at 0 and 1, 2, 3 … are reported.
 
     Returns:
         The table (`.markdown`, `.rows`), and the choices behind it (`.comparison`).
@@ -73,7 +76,7 @@ def compare(
     ['fedavg', 'fedprox']
     """
     config = compared_config(str(task), rounds, settings or {})
-    comparison = compare_methods(config, Path(out), budget=budget, seeds=seeds, methods=methods)
+    comparison = compare_methods(config, Path(out), budget=budget, seeds=seeds, methods=methods, over=over)
     return comparison_table(comparison, target)
 
 
@@ -92,7 +95,7 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
             f"all runs of {', '.join(comparison.diverged)} diverged: give smaller learning rates as options, e.g. "
             '--methods "fedavg(client_rate=0.001)"'
         )
-    groups = group_runs([read_run(path) for path in find_runs([comparison.runs])])
+    groups = group_runs([read_run(path) for path in find_runs([comparison.runs])], _repeated(comparison))
     measure = choose_measure([run for group in groups for run in group.runs])
     check_target(target, measure, "--target")
     statistic = f"mean_last.{measure.key}"
@@ -112,6 +115,11 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
     chosen = {each.contender.label: each for each in comparison.chosen}
     columns = (found.columns[0], *_rate_columns(chosen), *found.columns[1:], *_memory_columns(chosen))
     return ComparisonTable(comparison, Table(columns, ranked))
+
+
+def _repeated(comparison: Comparison) -> list[str]:
+    """The settings over which runs are averaged and paired."""
+    return list(dict.fromkeys([SEED, comparison.over]))
 
 
 def _rate_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
@@ -143,7 +151,8 @@ def _memory_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
 def remarks(comparison: Comparison) -> list[str]:
     """What the table does not show: how rates were chosen, and the methods without a row."""
     edges = [each.contender.label for each in comparison.chosen if each.at_edge]
-    lines = [f"Learning rates were chosen by {comparison.chosen_by}, the mean of the last 100 rounds, with seed 0."]
+    how = f"by {comparison.chosen_by}, the mean of the last 100 rounds, at {comparison.over} 0"
+    lines = [f"Learning rates were chosen {how}."]
     if comparison.chosen_by.startswith("train."):
         lines.append("The task has nothing to hold out: a train loss along local steps favours large client rates.")
     if edges:

@@ -5,7 +5,7 @@ import pytest
 import fedtrue as ft
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.engine.costs import costs_of
-from fedtrue.runner.compare.rates import CLIENT_CENTRES, any_rates
+from fedtrue.runner.comparison.rates import CLIENT_CENTRES, any_rates
 from fedtrue.spec import FACTORIES
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.engine.planning import plan_simulation
 from fedtrue.runner.build import steps_of_clients
-from fedtrue.runner.compare.rates import any_rates, rates_of
+from fedtrue.runner.comparison.rates import any_rates, rates_of
 from fedtrue.runner.resolve import resolved
 from fedtrue.runner.settings import RunConfig
 from fedtrue.spec import from_spec, option_table, part_name, part_options, read_call

@@ -3,10 +3,14 @@
 OUT/tuning.toml, OUT/tuning/   every method with its grid of learning rates, seed 0, compared on held-out data
 OUT/seeds.toml, OUT/seeds/     every method with the learning rates that were best there, seeds 0, 1, 2 …
 
+Runs may repeat over another setting than the seed, such as the seed of a split: then 0 is for the learning rates, and
+1, 2, 3 … are reported.
+
 A comparison that was interrupted goes on with the same command: cells that have ended are not trained again.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +21,10 @@ from fedtrue.engine.capacity import lane_bytes, memory_bytes
 from fedtrue.files import write_atomically
 from fedtrue.precision import float64
 from fedtrue.runner.build import load_task, task_factory
-from fedtrue.runner.compare.contenders import Contender, Refused, cell_settings, contenders, refusal
-from fedtrue.runner.compare.rates import any_rates, at_edge, trials_of
+from fedtrue.runner.comparison.contenders import Contender, Refused, cell_settings, contenders, refusal
+from fedtrue.runner.comparison.rates import any_rates, at_edge, trials_of
 from fedtrue.runner.records import SWEEP
-from fedtrue.runner.settings import RunConfig, check_names
+from fedtrue.runner.settings import RunConfig, check_names, set_one
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import read_outcome
 from fedtrue.runner.sweep.cells import read_sweep
@@ -31,6 +35,7 @@ from fedtrue.tasks.own_file import task_file
 from fedtrue.tasks.task import Task
 
 VALIDATION = 0.1  # the fraction of clients or examples that is held out where the task has no validation data
+SEED = "seed"
 EVALUATIONS = 20  # per run, where the settings say nothing
 HEADER = "# Written by fedtrue compare; `fedtrue sweep` trains it too.\n"
 
@@ -59,6 +64,7 @@ class Comparison:
     chosen: list[Chosen]
     refused: list[Refused]
     diverged: list[str]  # methods of which no learning rate gave a finite result
+    over: str = SEED  # the setting in which the runs of a method differ
 
     @property
     def runs(self) -> Path:
@@ -79,6 +85,7 @@ def compare_methods(
     budget: int,
     seeds: int,
     methods: Sequence[str] | None,
+    over: str = SEED,
     train: TrainSweep = train_sweep,
 ) -> Comparison:
     """Both stages, as far as they have not been trained; `config` has the setting, its method is not used."""
@@ -92,12 +99,14 @@ def compare_methods(
     if not taking_part:
         raise ValueError(f"no method can run in this setting: {next(filter(None, refusals.values())).reason}")
     tried = [(each, rates) for each in taking_part for rates in trials_of(each.spec, budget)]
-    folder = _stage(out, "tuning", config, [cell_settings(*trial) for trial in tried], [0], train)
+    set_one(config, over, 0, "over")  # refuses a setting that does not exist
+    folder = _stage(out, "tuning", config, [cell_settings(*trial) for trial in tried], {over: [0]}, train)
     metric, chosen, diverged = _choose(folder, tried, split, budget, task)
     if chosen:
         cells = [cell_settings(each.contender, each.rates) for each in chosen]
-        _stage(out, "seeds", config, cells, list(range(seeds)), train)
-    return Comparison(out, metric, chosen, [reason for reason in refusals.values() if reason], diverged)
+        first = 0 if over == SEED else 1
+        _stage(out, "seeds", config, cells, {over: list(range(first, first + seeds))}, train)
+    return Comparison(out, metric, chosen, [reason for reason in refusals.values() if reason], diverged, over)
 
 
 def comparable(config: RunConfig) -> tuple[RunConfig, Task, str]:
@@ -132,18 +141,20 @@ def _stage(
     name: str,
     config: RunConfig,
     cells: Sequence[Mapping[str, Any]],
-    seeds: Sequence[int],
+    product: Mapping[str, Sequence[int]],
     train: TrainSweep,
 ) -> Path:
     """Writes the sweep's file and trains it; the folder of its cells."""
-    settings = {key: value for key, value in config.settings().items() if key not in ("seed", "label", "reference")}
-    table = {**settings, "sweep": {"product": {"seed": list(seeds)}, "cells": list(cells)}}
+    settings = {key: value for key, value in config.settings().items() if key not in (*product, "label", "reference")}
+    table = {**settings, "sweep": {"product": product, "cells": list(cells)}}
     file, text = out / f"{name}.toml", (HEADER + to_toml(table)).encode()
     if file.exists() and file.read_bytes() != text:
         raise ValueError(f"{out} holds another comparison: give another --out, or the settings of {file}")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(file, text)
-    train(file, out / name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"round \d+: every client's update")  # the table counts what diverged
+        train(file, out / name)
     return out / name
 
 
