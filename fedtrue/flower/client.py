@@ -112,8 +112,8 @@ class NodeClient:
         check_same_method(config, self.method)
         number, round_index = int(config["phase"]), int(config["round"])  # type: ignore[arg-type]
         broadcast = received_broadcast(message, self.shapes[number].broadcast)
-        kept = NodeMemory(context, self._folder, self.number, number)
-        before = self._memory(kept, number, round_index, broadcast, bool(config["took-part"]))
+        kept = NodeMemory(context, self._folder, str(config["run"]), self.number, number)
+        before = self._memory(kept, number, round_index, broadcast, bool(config["resumed"]))
         sums, after, steps, finite = self._program(number, config)(
             self.federation,
             broadcast,
@@ -133,19 +133,19 @@ class NodeClient:
         weights = {name: float(weight) for name, weight in sums.weights.items()}
         return trained(message, self.number, int(steps), weights, contributions, metrics if finite else {})
 
-    def _memory(self, kept: NodeMemory, number: int, round_index: int, broadcast: Any, took_part: bool) -> Any:
+    def _memory(self, kept: NodeMemory, number: int, round_index: int, broadcast: Broadcast, resumed: bool) -> Any:
+        """What the client has kept; one that never took part begins as the method says."""
         like = self.shapes[number].memory
         if like == ():
             return ()
-        if took_part:
-            memory = kept.load(like, round_index)
-            if memory is None:
-                raise ValueError(
-                    f"the memory of client {self.number} from earlier rounds is lost: Flower keeps it until its run "
-                    "ends. Give client_app(…, memory=FOLDER), and start the run anew"
-                )
+        memory = kept.load(like, round_index)
+        if memory is not None:
             return memory
-        kept.forget()
+        if resumed and self._folder is None:
+            raise ValueError(
+                f"the server has resumed its run, and Flower has not kept what client {self.number} knew before: give "
+                "client_app(…, memory=FOLDER), and start a new run"
+            )
         work = self.method.all_phases[number].work(loss_of(self.task, self.federation, broadcast.params))
         return work.init_memory(broadcast, jnp.int32(self.number))
 

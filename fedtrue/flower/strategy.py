@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from fedtrue.flower.client import method_text
 from fedtrue.flower.directory import LOG, Directory
 from fedtrue.flower.exchange import Exchange, RoundRecord
 from fedtrue.flower.replies import NotFinite, added, expected_contributions, read_reply
-from fedtrue.flower.run_folder import open_run
+from fedtrue.flower.run_folder import open_run, run_identity
 from fedtrue.flower.wire import ARRAYS, CONFIG, SHARED, to_record, weights_from, wire_bytes
 from fedtrue.precision import float64
 from fedtrue.runner.evaluation import Evaluator
@@ -165,7 +166,6 @@ class Strategy(FlowerStrategy):
             self.method.spec,
             kinds[1],
         )
-        self._seen = lambda: set(journal.seen.tolist())
         if self.out is not None:
             arguments = {
                 "rounds": rounds,
@@ -182,9 +182,7 @@ class Strategy(FlowerStrategy):
             self.server = jax.tree.map(jnp.asarray, state.server)
             LOG.info("fedtrue: %s resumes after round %d", self.out, saved[0].round)
         journal.open(saved[0] if saved else None)
-        if saved:  # checkpoints of servers hold no clients' memory: who has taken part is in the records
-            for line in journal.lines:
-                journal.mark_seen(line["cohort"])
+        self._resumed, self._run = bool(saved), uuid4().hex if self.out is None else run_identity(self.out)
         self._evaluator = Evaluator(self.task) if self.task else None
         return journal
 
@@ -230,14 +228,14 @@ class Strategy(FlowerStrategy):
         if phase.sampling is not None or not exchange.drawn:
             exchange.draw(self._draw(phase, context))
         broadcast = phase.broadcast(self.server, context)
-        seen, known = self._seen(), self.directory.known
+        known = self.directory.known
         sent = [client for client in exchange.drawn if client in known and known[client].node in online]
         records: dict[str, Any] = {ARRAYS: to_record(broadcast.params)}
         if jax.tree.leaves(broadcast.shared):
             records[SHARED] = to_record(broadcast.shared)
+        records[CONFIG] = ConfigRecord({**config, **self._config(exchange, context)})
         for client in sent:
-            own = ConfigRecord({**config, **self._config(exchange, context), "took-part": client in seen})
-            content = RecordDict({**records, CONFIG: own})
+            content = RecordDict(records)
             message = Message(content, known[client].node, MessageType.TRAIN, group_id=str(server_round))
             exchange.bytes_down += wire_bytes(message)
             yield message
@@ -253,6 +251,8 @@ class Strategy(FlowerStrategy):
             "cohort": context.cohort,
             "objective-total": self.directory.objective_total,
             "method": method_text(self.method),
+            "run": self._run,
+            "resumed": self._resumed,
             "weighting": "objective" if weighting is None else str(weighting.name),
         }
 
@@ -302,7 +302,7 @@ class Strategy(FlowerStrategy):
         except NotFinite as error:
             exchange.dropped += 1
             LOG.warning("fedtrue: round %d: client %d is dropped: %s", exchange.round, client, error)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # TypeError: e.g. a list in place of a number
             exchange.refused += 1
             LOG.warning("fedtrue: round %d: client %d is refused: %s", exchange.round, client, error)
 
