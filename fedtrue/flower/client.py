@@ -15,9 +15,10 @@ from fedtrue.algorithm.context import Context as PhaseContext
 from fedtrue.algorithm.interface import METHOD, OBJECTIVE, UNIFORM, Broadcast
 from fedtrue.algorithm.method import Method
 from fedtrue.engine.capacity import exchanges
-from fedtrue.engine.round import phase_key, with_phase_steps
+from fedtrue.engine.round import with_phase_steps
 from fedtrue.federation import batch, batches_of, federation_of, loss_of
 from fedtrue.flower.memory import NodeMemory
+from fedtrue.flower.noise import noise_key
 from fedtrue.flower.own_clients import client_number, described, failed, trained
 from fedtrue.flower.wire import ARRAYS, CONFIG, SHARED, from_record
 from fedtrue.lowering import Program
@@ -33,6 +34,7 @@ def client_app(
     local_steps: int | Sequence[int] | None = None,
     rate_multipliers: Sequence[float] | None = None,
     memory: str | Path | None = None,
+    secret_noise: bool = True,
 ) -> ClientApp:
     """A `ClientApp` whose node trains one client of a task, the one with the number `partition-id` of its node.
 
@@ -46,6 +48,8 @@ def client_app(
         rate_multipliers: γ_i, one per client of the task.
         memory: a folder at the node for what its client keeps between rounds. Without it Flower keeps that, until the
             Flower run ends; methods whose clients keep something need the folder to be resumed.
+        secret_noise: draw the noise of a method with `privacy` at the clients from the operating system; False: from
+            the seed, as the simulation does. The server knows the seed, so nothing is private then.
 
     Returns:
         The app, to be named in `pyproject.toml` as `clientapp`.
@@ -60,7 +64,7 @@ def client_app(
         if number not in clients:
             own = task if isinstance(task, Task) else task(context)
             folder = None if memory is None else Path(memory)
-            clients[number] = NodeClient(own, method, number, local_steps, rate_multipliers, folder)
+            clients[number] = NodeClient(own, method, number, local_steps, rate_multipliers, folder, secret_noise)
         return clients[number]
 
     def reply_to(work: Callable[["NodeClient", Message, Context], Message]) -> Callable[[Message, Context], Message]:
@@ -90,8 +94,11 @@ class NodeClient:
         local_steps: int | Sequence[int] | None,
         rate_multipliers: Sequence[float] | None,
         memory_folder: Path | None,
+        secret_noise: bool,
     ):
         self.task, self.method, self.number, self._folder = task, method, number, memory_folder
+        privacy = method.upload.privacy
+        self._secret_noise = secret_noise and privacy is not None and privacy.local
         self.row = 0 if len(task.train) == 1 else number
         if not 0 <= self.row < len(task.train):
             raise ValueError(f"partition-id is {number}, and the task has clients 0 to {len(task.train) - 1}")
@@ -112,8 +119,8 @@ class NodeClient:
         check_same_method(config, self.method)
         number, round_index = int(config["phase"]), int(config["round"])  # type: ignore[arg-type]
         broadcast = received_broadcast(message, self.shapes[number].broadcast)
-        kept = NodeMemory(context, self._folder, self.number, number)
-        before = self._memory(kept, number, round_index, broadcast, bool(config["took-part"]))
+        kept = NodeMemory(context, self._folder, str(config["run"]), self.number, number)
+        before = self._memory(kept, number, round_index, broadcast, bool(config["resumed"]))
         sums, after, steps, finite = self._program(number, config)(
             self.federation,
             broadcast,
@@ -121,6 +128,7 @@ class NodeClient:
             jnp.int32(self.row),
             jnp.int32(self.number),
             jnp.uint32(config["seed"]),
+            noise_key(self._secret_noise, jnp.uint32(config["seed"]), round_index, number),
             jnp.int32(round_index),
             jnp.asarray(config["objective-total"], jnp.result_type(float)),
         )
@@ -133,19 +141,19 @@ class NodeClient:
         weights = {name: float(weight) for name, weight in sums.weights.items()}
         return trained(message, self.number, int(steps), weights, contributions, metrics if finite else {})
 
-    def _memory(self, kept: NodeMemory, number: int, round_index: int, broadcast: Any, took_part: bool) -> Any:
+    def _memory(self, kept: NodeMemory, number: int, round_index: int, broadcast: Broadcast, resumed: bool) -> Any:
+        """What the client has kept; one that never took part begins as the method says."""
         like = self.shapes[number].memory
         if like == ():
             return ()
-        if took_part:
-            memory = kept.load(like, round_index)
-            if memory is None:
-                raise ValueError(
-                    f"the memory of client {self.number} from earlier rounds is lost: Flower keeps it until its run "
-                    "ends. Give client_app(…, memory=FOLDER), and start the run anew"
-                )
+        memory = kept.load(like, round_index)
+        if memory is not None:
             return memory
-        kept.forget()
+        if resumed and self._folder is None:
+            raise ValueError(
+                f"the server has resumed its run, and Flower has not kept what client {self.number} knew before: give "
+                "client_app(…, memory=FOLDER), and start a new run"
+            )
         work = self.method.all_phases[number].work(loss_of(self.task, self.federation, broadcast.params))
         return work.init_memory(broadcast, jnp.int32(self.number))
 
@@ -167,6 +175,7 @@ class NodeClient:
             row: Any,
             index: Any,
             seed: Any,
+            key: Any,
             round_index: Any,
             total: Any,
         ) -> tuple[WeightedSums, Any, Any, Any]:
@@ -174,7 +183,7 @@ class NodeClient:
             work = phase.work(loss_of(self.task, own, broadcast.params))
             client = own.client(row, self.method.learning_rate(round_index))._replace(index=index)
             batches = batches_of(own, index, seed, round_index, row)
-            context = PhaseContext(round_index, phase_key(seed, round_index, number), clients, cohort)
+            context = PhaseContext(round_index, key, clients, cohort)
             output = client_update(work, broadcast, client, memory, lambda k: batch(own, batches, k), context)
             weights = {
                 METHOD: own.weights[METHOD][row],

@@ -14,6 +14,7 @@ from fedtrue.flower.wire import CONFIG, ERROR, REPLY, WEIGHT
 
 LOG = logging.getLogger("flwr")
 SECONDS_BETWEEN_LOOKS = 1.0
+QUERY_SECONDS = 120.0  # a node that starts its app for the first time is slow
 
 
 class KnownClient(NamedTuple):
@@ -51,13 +52,14 @@ class Directory:
     def look(self, grid: Grid) -> set[int]:
         """Asks the nodes that have not been asked; the nodes that are online."""
         online = set(grid.get_node_ids())
+        self._refused &= online  # a node that was started anew is asked again
         asked = online - {client.node for client in self.known.values()} - self._refused
         query = RecordDict({CONFIG: ConfigRecord()})
         messages = [Message(query, node, MessageType.QUERY, group_id="query") for node in sorted(asked)]
-        for reply in grid.send_and_receive(messages, timeout=60.0) if messages else []:
+        for reply in grid.send_and_receive(messages, timeout=QUERY_SECONDS) if messages else []:
             try:
                 self._add(reply, online)
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
                 self._refused.add(reply.metadata.src_node_id)
                 LOG.warning("fedtrue: node %s takes no part: %s", reply.metadata.src_node_id, error)
         return online

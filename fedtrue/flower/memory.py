@@ -23,9 +23,9 @@ ROUNDS_KEPT = 2  # files per phase: a server resumes at most one round behind it
 class NodeMemory:
     """The memory of one client in one phase."""
 
-    def __init__(self, context: Context, folder: Path | None, client: int, phase: int):
-        self._state, self._key = context.state, f"fedtrue.memory.{phase}"
-        self._folder = None if folder is None else folder / f"client-{client}" / f"phase-{phase}"
+    def __init__(self, context: Context, folder: Path | None, run: str, client: int, phase: int):
+        self._state, self._key = context.state, f"fedtrue.memory.{run}.{phase}"
+        self._folder = None if folder is None else folder / f"run-{run}" / f"client-{client}" / f"phase-{phase}"
 
     def load(self, like: Any, round_index: int) -> Any:
         """What the client kept before this round; None if nothing is found."""
@@ -47,12 +47,6 @@ class NodeMemory:
         write_atomically(self._folder / f"{round_index:08d}.safetensors", safetensors.numpy.save(by_path(memory)))
         later = [path for path in self._files() if int(path.stem) > round_index]  # of a run that was resumed earlier
         for path in [*later, *self._files()[: -ROUNDS_KEPT - len(later)]]:
-            path.unlink(missing_ok=True)
-
-    def forget(self) -> None:
-        """Deletes what an earlier run left."""
-        self._state.pop(self._key, None)
-        for path in self._files():
             path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:

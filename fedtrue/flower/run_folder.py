@@ -1,12 +1,15 @@
 """The run folder of a server: the same files as those of `ft.train`, by the same writers."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedtrue.algorithm.method import Method
 from fedtrue.runner import folder
+from fedtrue.runner.records import CONFIG
 from fedtrue.runner.settings import RunConfig
+from fedtrue.runner.toml import read
 from fedtrue.runner.train import python_settings
 from fedtrue.spec import part_name, part_options
 from fedtrue.tasks.task import Task
@@ -22,6 +25,12 @@ def open_run(path: Path, task: Task | str, method: Method, arguments: Mapping[st
         folder.check_same(path, settings, FINGERPRINTS)
     else:
         folder.make(path, settings, kinds, FINGERPRINTS)
+
+
+def run_identity(path: Path) -> str:
+    """The same for every server process of a run, and another one for another run: clients keep their memory by it."""
+    started = read(path / CONFIG, "a run folder")["origin"]["started"]
+    return hashlib.sha256(f"{path.absolute()} {started}".encode()).hexdigest()[:16]
 
 
 def _settings(task: Task | str, method: Method, arguments: Mapping[str, Any]) -> dict[str, Any]:

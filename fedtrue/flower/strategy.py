@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +24,13 @@ from fedtrue.algorithm.sampling import client_sizes
 from fedtrue.algorithm.scored_sampling import tree_norm
 from fedtrue.algorithm.upload import privacy_of
 from fedtrue.engine.capacity import MessageBytes
-from fedtrue.engine.round import State, phase_key, sampling_key
+from fedtrue.engine.round import State, sampling_key
 from fedtrue.flower.client import method_text
 from fedtrue.flower.directory import LOG, Directory
 from fedtrue.flower.exchange import Exchange, RoundRecord
+from fedtrue.flower.noise import noise_key
 from fedtrue.flower.replies import NotFinite, added, expected_contributions, read_reply
-from fedtrue.flower.run_folder import open_run
+from fedtrue.flower.run_folder import open_run, run_identity
 from fedtrue.flower.wire import ARRAYS, CONFIG, SHARED, to_record, weights_from, wire_bytes
 from fedtrue.precision import float64
 from fedtrue.runner.evaluation import Evaluator
@@ -60,6 +62,8 @@ class Strategy(FlowerStrategy):
         checkpoint_every: rounds.
         metrics: names of what clients report, if there is no task.
         name: of the run's task in reports, if there is no task.
+        secret_noise: draw the server's noise of a method with `privacy` from the operating system; False: from the
+            seed, as the simulation does. Clients know the seed, so nothing is private to them then.
 
     >>> import fedtrue as ft
     >>> strategy = ft.flower.Strategy(ft.fedopt(ft.client.adam(0.01)), clients=3, cohort=2)
@@ -82,6 +86,7 @@ class Strategy(FlowerStrategy):
         checkpoint_every: int = 1,
         metrics: Sequence[str] = ("loss",),
         name: str = "flower",
+        secret_noise: bool = True,
     ):
         if clients is None and task is None:
             raise ValueError("the server does not know how many clients there are: give clients=…")
@@ -96,6 +101,8 @@ class Strategy(FlowerStrategy):
         self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
         self.metrics = tuple(metric_names(task).trained) if task else tuple(metrics)
         self.directory = Directory(self.clients)
+        privacy = method.upload.privacy
+        self._secret_noise = secret_noise and privacy is not None and privacy.central
         self._receive: dict[int, Callable[..., Any]] = {}
         self._exchange: Exchange | None = None
 
@@ -167,7 +174,6 @@ class Strategy(FlowerStrategy):
             kinds[1],
             privacy_of(self.method, self.clients, self.cohort),
         )
-        self._seen = lambda: set(journal.seen.tolist())
         if self.out is not None:
             arguments = {
                 "rounds": rounds,
@@ -184,9 +190,7 @@ class Strategy(FlowerStrategy):
             self.server = jax.tree.map(jnp.asarray, state.server)
             LOG.info("fedtrue: %s resumes after round %d", self.out, saved[0].round)
         journal.open(saved[0] if saved else None)
-        if saved:  # checkpoints of servers hold no clients' memory: who has taken part is in the records
-            for line in journal.lines:
-                journal.mark_seen(line["cohort"])
+        self._resumed, self._run = bool(saved), uuid4().hex if self.out is None else run_identity(self.out)
         self._evaluator = Evaluator(self.task) if self.task else None
         return journal
 
@@ -232,14 +236,14 @@ class Strategy(FlowerStrategy):
         if phase.sampling is not None or not exchange.drawn:
             exchange.draw(self._draw(phase, context))
         broadcast = phase.broadcast(self.server, context)
-        seen, known = self._seen(), self.directory.known
+        known = self.directory.known
         sent = [client for client in exchange.drawn if client in known and known[client].node in online]
         records: dict[str, Any] = {ARRAYS: to_record(broadcast.params)}
         if jax.tree.leaves(broadcast.shared):
             records[SHARED] = to_record(broadcast.shared)
+        records[CONFIG] = ConfigRecord({**config, **self._config(exchange, context)})
         for client in sent:
-            own = ConfigRecord({**config, **self._config(exchange, context), "took-part": client in seen})
-            content = RecordDict({**records, CONFIG: own})
+            content = RecordDict(records)
             message = Message(content, known[client].node, MessageType.TRAIN, group_id=str(server_round))
             exchange.bytes_down += wire_bytes(message)
             yield message
@@ -255,6 +259,8 @@ class Strategy(FlowerStrategy):
             "cohort": context.cohort,
             "objective-total": self.directory.objective_total,
             "method": method_text(self.method),
+            "run": self._run,
+            "resumed": self._resumed,
             "weighting": "objective" if weighting is None else str(weighting.name),
         }
 
@@ -305,7 +311,7 @@ class Strategy(FlowerStrategy):
         except NotFinite as error:
             exchange.dropped += 1
             LOG.warning("fedtrue: round %d: client %d is dropped: %s", exchange.round, client, error)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # TypeError: e.g. a list in place of a number
             exchange.refused += 1
             LOG.warning("fedtrue: round %d: client %d is refused: %s", exchange.round, client, error)
 
@@ -324,7 +330,7 @@ class Strategy(FlowerStrategy):
 
     def _context(self, exchange: Exchange) -> Context:
         cohort = self._phase(exchange.number).cohort or self.cohort
-        key = phase_key(jnp.uint32(self.seed), exchange.round, exchange.number)
+        key = noise_key(self._secret_noise, jnp.uint32(self.seed), exchange.round, exchange.number)
         return Context(exchange.round, key, self.clients, cohort)
 
     def _draw(self, phase: Phase, context: Context) -> list[int]:

@@ -117,10 +117,6 @@ class Journal:
             self.lines += lines
         return lines
 
-    def mark_seen(self, clients: Sequence[int]) -> None:
-        """Notes that these clients have taken part, where a checkpoint does not say so."""
-        self._taken_part[list(clients)] = True
-
     @property
     def seen(self) -> np.ndarray:
         """The clients that have taken part: only their memory has changed."""

@@ -33,6 +33,10 @@ def claim_no_data(content):
     content["reply"]["weight.method"] = 0.0
 
 
+def lie_about_types(content):
+    content["reply"]["weight.method"] = [1.0, 2.0]
+
+
 def add_another(content):
     content["contribution.more"] = content[UPDATE]
 
@@ -44,6 +48,7 @@ BAD = {  # what is changed, the count that it enters, what the log says
     "name": (rename, "refused", "its 'update' has no array 'w'"),
     "no trace": (without_inverse_trace, "refused", "it sent no 'inverse_trace', which the server's method needs"),
     "no data": (claim_no_data, "refused", "its weight is 0"),
+    "not a number": (lie_about_types, "refused", "must be a string or a real number, not 'list'"),
     "empty": (RecordDict.clear, "refused", "the reply is empty"),
     "too much": (add_another, "refused", "it sent 'more', which the server's method does not take"),
 }

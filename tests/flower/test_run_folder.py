@@ -51,7 +51,26 @@ def test_a_lost_memory_is_refused_and_not_taken_as_zero(tmp_path, caplog):
     strategy = ft.flower.Strategy(SCAFFOLD, task, out=tmp_path)
     strategy.start(grid_of(task, SCAFFOLD), num_rounds=2)  # new nodes, without a folder
     assert strategy.result.history["refused"].tolist() == [0, 3]
-    assert "the memory of client 0 from earlier rounds is lost" in caplog.text
+    assert "Flower has not kept what client 0 knew before" in caplog.text
+
+
+def test_a_client_that_was_missing_in_its_first_round_begins_when_it_comes():
+    task = noisy_task()
+    grid = grid_of(task, SCAFFOLD)
+    send, rounds = grid.send_and_receive, []
+
+    def offline_at_first(messages, timeout):
+        rounds.append(None)
+        grid.offline = {2} if len(rounds) == 2 else set()  # the query, then round 0, in which client 1 is missing
+        replies = send(messages, timeout=timeout)
+        grid.offline = set()
+        return replies
+
+    grid.send_and_receive = offline_at_first
+    strategy = ft.flower.Strategy(SCAFFOLD, task)
+    strategy.start(grid, num_rounds=2)
+    assert strategy.result.history["missing"].tolist() == [1, 0]
+    assert strategy.result.history["clients"].tolist() == [2, 3]
 
 
 def test_another_run_in_the_folder_is_refused(tmp_path):
