@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedtrue.commands.compare_flags import add_compare_flags, add_personalise_flags
 from fedtrue.commands.import_flags import add_import_flags
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
@@ -101,13 +102,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedtrue {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_training_commands(commands)
-    _add_compare_command(commands)
+    summary = "compare methods on a task, with the same budget of learning rates for each"
+    compare = _command(commands, "compare", summary, "comparing.compare")
+    add_compare_flags(compare)
+    _add_set_flag(compare)
     _add_theory_commands(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
     _add_diagnose_command(commands)
     _add_deploy_commands(commands)
-    _add_personalise_command(commands)
+    summary = "fine-tune the final model of a run per client, and show what each client gains"
+    add_personalise_flags(_command(commands, "personalise", summary, "personalising.personalise_run"))
     _command(commands, "tasks", "list the tasks", "listing.list_tasks")
     methods = _command(
         commands, "methods", "list the methods, what they cost and the parts they are made of", "listing.list_methods"
@@ -177,57 +182,6 @@ def _add_training_commands(commands: Any) -> None:
         flags.add_argument(
             "--address", metavar="TEXT", help="address of the Ray cluster (default: start one on this machine)"
         )
-
-
-def _add_compare_command(commands: Any) -> None:
-    compare = _command(
-        commands,
-        "compare",
-        "compare methods on a task, with the same budget of learning rates for each",
-        "comparing.compare",
-    )
-    compare.add_argument(
-        "task",
-        metavar="TASK|FILE",
-        help="a task (see `fedtrue tasks`), the TOML file of a run, or your own task as FILE.py:NAME",
-    )
-    compare.add_argument(
-        "--budget", type=int, default=24, metavar="INT", help="learning rates to try per method (default: %(default)s)"
-    )
-    compare.add_argument(
-        "--seeds",
-        type=int,
-        default=3,
-        metavar="INT",
-        help="runs per method with the best of them (default: %(default)s)",
-    )
-    compare.add_argument(
-        "--methods",
-        metavar="LIST",
-        help="methods, with options as 'fedopt(client=adam)', or all; fedavg is always compared (default: a dozen)",
-    )
-    compare.add_argument("--rounds", type=int, metavar="INT", help="rounds of every run (default: the task's)")
-    compare.add_argument(
-        "--target",
-        type=float,
-        metavar="FLOAT",
-        help="show the costs until the metric reaches this value, e.g. 0.5 (default: total costs)",
-    )
-    compare.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for all runs; goes on with those in it (default: in runs/)",
-    )
-    compare.add_argument(
-        "--over",
-        default="seed",
-        metavar="KEY",
-        help="the setting in which a method's runs differ, e.g. task_options.seed for splits (default: %(default)s)",
-    )
-    compare.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    _add_set_flag(compare)
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -453,33 +407,4 @@ def _add_diagnose_command(commands: Any) -> None:
     )
     diagnose.add_argument(
         "--orders", type=int, default=8, metavar="INT", help="batch orders to average over (default: %(default)s)"
-    )
-
-
-def _add_personalise_command(commands: Any) -> None:
-    personalise = _command(
-        commands,
-        "personalise",
-        "fine-tune the final model of a run per client, and show what each client gains",
-        "personalising.personalise_run",
-    )
-    personalise.add_argument("run", type=Path, metavar="RUN", help="the folder of a run that has ended")
-    personalise.add_argument(
-        "--steps", type=int, metavar="INT", help="local steps of every client (default: those of a round of the run)"
-    )
-    personalise.add_argument(
-        "--client-rate",
-        type=float,
-        metavar="FLOAT",
-        help="fine-tune by SGD with this learning rate (default: the run's client optimizer at its last rate)",
-    )
-    personalise.add_argument(
-        "--hold-out",
-        type=float,
-        metavar="FLOAT",
-        help="evaluate on this last part of each client's train examples, e.g. 0.2, and fine-tune on the others "
-        "(default: test data of the same clients)",
-    )
-    personalise.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="draw the gains, as .png, .pdf or .svg (default: none)"
     )

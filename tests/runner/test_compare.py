@@ -72,6 +72,21 @@ def test_another_comparison_in_the_same_folder_is_refused(stopped_and_continued,
     assert "holds another comparison" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments, cure",
+    [
+        (["--budget", "0"], "budget must be an integer of at least 1"),
+        (["--methods", "scafold"], "did you mean 'scaffold'"),
+        (["--methods", "fedopt(client=preconditioned)"], "has no known rates: give one"),
+        (["--over", "sed"], "did you mean 'seed'"),
+    ],
+)
+def test_errors_name_the_cure(arguments, cure, tmp_path, capsys):
+    assert main(["compare", "quadratic", *arguments, "-o", f"{tmp_path}/out"]) == 2
+    assert cure in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_differences_from_fedavg_are_paired_and_costs_to_a_target_are_shown(tmp_path, capsys):
     command = ["compare", "quadratic", "--methods", "fedprox", "--budget", "1", "--seeds", "2", "--rounds", "3"]
     assert main([*command, "--set", "local_steps=2", "--target", "1e9", "-o", f"{tmp_path}/out", "--json"]) == 0

@@ -88,6 +88,21 @@ def test_groups_of_clients_give_what_each_client_gives_alone(run, monkeypatch):
     assert ft.personalise(run, steps=2).after["loss"] == approx(together.after["loss"])
 
 
+def test_values_before_are_those_that_the_run_recorded_also_if_a_part_of_the_model_is_trained(tmp_path):
+    generator = np.random.default_rng(0)
+    examples = lambda: {"x": generator.normal(size=(5, 3)), "y": generator.integers(0, 2, 5)}
+    clients = {name: examples() for name in MINIMA}
+    init = lambda key: {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
+    model = (init, lambda weights, x: x @ weights["w"] + weights["b"])
+    task = ft.tasks.supervised(model, clients, test=clients, trainable=["b"])
+    method = ft.methods.fedavg(0.5)
+    recorded = ft.train(task, method, rounds=2, out=tmp_path / "run").clients["test"]
+    found = ft.personalise(tmp_path / "run", task, method, steps=1)
+    assert found.clients == list(recorded["client"])
+    assert found.before["loss"] == approx(recorded["loss"], rel=1e-5)
+    assert next(iter(found.metrics)) == "accuracy"  # higher is better before losses, as in tables of runs
+
+
 def test_clients_without_names_match_only_if_both_data_sets_have_as_many():
     data = lambda count: ft.ClientData.from_clients([{"x": np.zeros(1)}] * count)
     assert matching_clients(data(2), data(2)).tolist() == [0, 1]
