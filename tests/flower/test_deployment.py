@@ -7,6 +7,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.flower.project import new_project
+from fedtrue.runner.checkpoint import arrays_from
 from fedtrue.runner.records import read_lines
 from tests.flower.federations import noisy_task, weights
 from tests.flower.processes import RealFederation, kill, needs_tools
@@ -73,7 +74,7 @@ from tests.flower.test_torch_clients import torch_app
 def send_nan(content):
     content["contribution.update"] = ArrayRecord({"w": Array(np.full(3, np.nan, np.float32))})
 in_jax, in_torch = ft.flower.client_app(TASK, METHOD), torch_app(TASK, 0.05)
-bad = tampered(in_jax, send_nan, lambda message: message.content["config"]["round"] == 2)
+bad = tampered(in_jax, send_nan, lambda message: message.content["config"]["round"] == 1)
 def handle(message, context):
     return (in_jax, in_torch, bad)[context.node_config["partition-id"]](message, context)
 app = ClientApp()
@@ -131,17 +132,16 @@ def test_a_node_without_a_registered_key_and_one_in_plain_text_are_refused(feder
 def test_jax_and_torch_clients_train_one_model_and_go_on_without_a_killed_node_and_a_nan(federation, tmp_path):
     app = write_app(tmp_path / "app", task=MIXED_TASK, client_app=MIXED_CLIENT)
     run = tmp_path / "run"
-    federation.run(app, out=run, rounds=3, timeout=30.0)
-    federation.wait_until(lambda: len(lines(run)) >= 2, "two rounds")
+    federation.run(app, out=run, rounds=2, timeout=30.0)
+    federation.wait_until(lambda: len(lines(run)) >= 1, "a round")
     federation.kill("node-0")
     federation.wait_until((run / "summary.json").exists, "the run ends")
     method = ft.fedopt(ft.client.adam(0.05, epsilon_after_correction=True), correction="joint")
-    simulated = ft.train(noisy_task(batch_size=8, local_epochs=3), method, rounds=2)
-    recorded = lines(run)
-    np.testing.assert_allclose([line["loss"] for line in recorded[:2]], simulated.history["loss"], rtol=1e-5)
-    counts = [{name: line[name] for name in ("clients", "missing", "dropped")} for line in recorded]
-    assert counts[0] == counts[1] == {"clients": 3, "missing": 0, "dropped": 0}
-    assert counts[2] == {"clients": 1, "missing": 1, "dropped": 1}
+    simulated = ft.train(noisy_task(batch_size=8, local_epochs=3), method, rounds=1)
+    after_first_round = arrays_from((run / "checkpoints" / "00000001.safetensors").read_bytes())["server/params/w"]
+    np.testing.assert_allclose(after_first_round, weights(simulated.params), rtol=1e-5, atol=1e-5)
+    counts = [{name: line[name] for name in ("clients", "missing", "dropped")} for line in lines(run)]
+    assert counts == [{"clients": 3, "missing": 0, "dropped": 0}, {"clients": 1, "missing": 1, "dropped": 1}]
 
 
 def test_a_new_app_runs_in_flowers_simulation(tmp_path):
