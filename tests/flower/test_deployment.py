@@ -34,7 +34,6 @@ clientapp = "client_app:app"
 rounds = 3
 timeout = 60.0
 out = ""
-memory = ""
 """
 SERVER = """
 from flwr.serverapp import ServerApp

@@ -19,7 +19,12 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+QUICK = ("joint", "moments", "scaffold")  # in `make test`; the others have the same law
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in METHODS]
+)
 def test_a_deployed_run_has_the_weights_of_the_simulation(name):
     task, method = noisy_task(local_epochs=2), METHODS[name]
     strategy = ft.flower.Strategy(method, task, cohort=2, seed=3)
@@ -31,6 +36,7 @@ def test_a_deployed_run_has_the_weights_of_the_simulation(name):
     np.testing.assert_allclose(strategy.result.history["loss"], simulated.history["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_phases_and_drawing_by_size_have_the_weights_of_the_simulation():
     task = noisy_task()
     for method in (

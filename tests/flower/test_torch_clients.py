@@ -40,7 +40,9 @@ def torch_app(task, rate, correction=ft.flower.correction):
     return app
 
 
-@pytest.mark.parametrize("correction", ["none", "joint", "moments"])
+@pytest.mark.parametrize(
+    "correction", ["joint", *(pytest.param(name, marks=pytest.mark.slow) for name in ("none", "moments"))]
+)
 def test_a_mixed_federation_has_the_weights_of_the_simulation(correction):
     task = noisy_task(batch_size=8, local_epochs=3)
     method = ft.fedopt(ft.client.adam(0.05, epsilon_after_correction=True), correction=correction)
