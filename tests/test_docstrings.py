@@ -38,7 +38,7 @@ def with_examples():
             yield name
 
 
-@pytest.mark.parametrize("name", with_examples())
+@pytest.mark.parametrize("name", list(with_examples()))
 def test_every_example_in_a_docstring_runs(name):
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert found.attempted and not found.failed
