@@ -165,9 +165,8 @@ def fedopt(
 def received_update(clients: ClientParts, state: ServerState, sums: WeightedSums) -> tuple[Any, Any]:
     """The pseudo-gradient of a round, weight decay included, and what the correction keeps."""
     correction, kept = clients.correction, state.correction
-    weights, kept_weights = correction.denominator.update(
-        kept[WEIGHTS], {name: sums.weights[name] for name in WEIGHTINGS}
-    )
+    present = {name: sums.weights.get(name, jnp.zeros(())) for name in WEIGHTINGS}
+    weights, kept_weights = correction.denominator.update(kept[WEIGHTS], present)
     sums = sums._replace(weights={**sums.weights, **weights})
     means = {name: aggregation.mean(sums, name) for name in sums.contributions}
     pseudo_gradient, received = _receive(correction, means, sums, kept)
