@@ -10,7 +10,7 @@ from fedtrue.algorithm.methods import METHODS
 from fedtrue.data.batches import round_key
 from fedtrue.engine.round import REPLIES
 from fedtrue.spec import option_table
-from tests.cases import samples_clients
+from tests.cases import quick, samples_clients
 
 CLIENTS = 6
 RNG = np.random.default_rng(3)
@@ -115,17 +115,21 @@ def test_rounds_without_a_reply_change_nothing_and_are_not_a_divergence():
     assert result.summary["totals"]["dropped"] == 0
 
 
-SLOW = pytest.mark.slow
+@pytest.mark.parametrize("name", quick(METHODS, "scaffold"))
+def test_every_method_trains_with_missing_clients(name):
+    trains_with_missing_clients(name)
 
 
-@pytest.mark.parametrize("name", [name if name == "scaffold" else pytest.param(name, marks=SLOW) for name in METHODS])
-@pytest.mark.parametrize("sampling", ["uniform", pytest.param("by_size", marks=SLOW)])
-def test_every_method_trains_with_missing_clients(name, sampling):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedopt", "mime"])
+def test_so_does_one_whose_clients_are_drawn_by_size(name):
+    trains_with_missing_clients(name, sampling="by_size")
+
+
+def trains_with_missing_clients(name, **options):
     takes = option_table(METHODS[name])
-    if sampling == "by_size" and (name in ("scaffold", "feddyn", "fadamgc") or not samples_clients(name)):
-        pytest.skip("a client that is drawn twice would have two memories")
     rate = {"client_rate": 0.05} if "client_rate" in takes else {"client": ft.client.sgd(0.05)}
-    method = METHODS[name](**rate, **({"sampling": sampling} if samples_clients(name) else {}))
+    method = METHODS[name](**rate, **options)
     availability = ft.Availability(dropout=0.3, deadline=3.0, speed_spread=0.8)
     cohort = 4 if samples_clients(name) else CLIENTS
     result = ft.train(TASK, method, rounds=10, cohort=cohort, local_steps=4, lanes=2, availability=availability)
