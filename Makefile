@@ -23,12 +23,11 @@ demo: env
 test: env
 	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal
 
-# Everything. What checks numbers, and all slow tests, compiled as users' programs are; the rest quickly. Tests that
-# lack a browser, Ray or the network skip, and say so.
-NUMBERS := $(addprefix tests/,laws golden engine lowering methods models multidevice theory)
+# Everything. What checks numbers is compiled as users' programs are, the rest as in `make test`. Tests that lack a
+# browser, Ray or the network skip, and say so.
+NUMBERS := $(addprefix tests/,benchmarks end_to_end golden laws lowering models theory)
 test-all: env
-	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal $(NUMBERS:%=--ignore=%)
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(NUMBERS:%=--ignore=%)
+	$(BIN)/python -m pytest --quick-compilation -n 2 --dist worksteal $(NUMBERS:%=--ignore=%)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(NUMBERS)
 
 lint: env
