@@ -9,9 +9,11 @@ first, as the run folders record them; both write these folders.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +40,19 @@ def in_flower(folder: Path, rounds: int) -> float:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     command = ["flwr", "run", str(app), "--stream", "--federation-config", "num-supernodes=3"]
     command += ["--run-config", f"rounds={rounds}", "--run-config", f"out='{out}'"]
-    subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
+    try:
+        subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
+    finally:
+        end_superlink(f"FLWR_HOME={folder / 'home'}")
     return median_seconds(out)
+
+
+def end_superlink(entry: str) -> None:
+    """`flwr run` starts a local SuperLink, which stays: ends the processes that have this in their environment."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if entry.encode() in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGTERM)
 
 
 def in_fedtrue(folder: Path, rounds: int) -> float:
