@@ -22,7 +22,7 @@ METHODS = {
     "Adam, `local(report=mean_gradient)`": ft.fedopt(
         ft.client.adam(0.01), ft.server.sgd(0.1), correction={"name": "local", "report": "mean_gradient"}
     ),
-    "Adam, `moments`": ft.fedopt(ft.client.adam(0.01), correction="moments"),
+    "Adam, `moments`": ft.fedopt(ft.client.adam(0.01), ft.server.sgd(0.01), correction="moments"),
 }
 
 
