@@ -332,6 +332,11 @@ def _add_report_commands(commands: Any) -> None:
         "--allow-uncommitted", action="store_true", help="also pack runs of uncommitted code, and mark them"
     )
     pack.add_argument("--only-ended", action="store_true", help="leave out runs that have not ended")
+    pack.add_argument(
+        "--only-evaluations",
+        action="store_true",
+        help="keep one line per evaluation, a tenth of the size: sums and means over the rounds since the one before",
+    )
 
 
 def _add_report_flags(report: argparse.ArgumentParser) -> None:
@@ -385,6 +390,9 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE,…",
         help="also show differences from the row with these settings, paired by seed, with 95 %% intervals, e.g. "
         "correction=none (default: none)",
+    )
+    table.add_argument(
+        "--where", metavar="KEY=VALUE,…", help="only runs with these settings, e.g. client.name=adam (default: all)"
     )
     table.add_argument(
         "--over",

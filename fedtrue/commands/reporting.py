@@ -2,7 +2,7 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from fedtrue.commands.answer import Answer, printer
 from fedtrue.names import look_up
 from fedtrue.reports import pictures
+from fedtrue.reports.differences import matches
 from fedtrue.reports.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
 from fedtrue.reports.heat_table import heat_markdown, heat_records
-from fedtrue.reports.labels import group_runs
+from fedtrue.reports.labels import flatten_config, group_runs
 from fedtrue.reports.measures import Measure, choose_measure
 from fedtrue.reports.number_text import bytes_text, plural
 from fedtrue.reports.table_formats import FORMATS, to_records
@@ -79,7 +80,7 @@ def _panels_and_threshold(runs: Sequence[Run], measure: Measure, threshold: floa
 
 def table(options: Namespace) -> Answer:
     """The runs as a table for a document; equal records give equal bytes."""
-    runs = _read_runs(options.runs)
+    runs = _runs_with(_read_runs(options.runs), _parse_settings("--where", options.where))
     measure = choose_measure(runs, options.metric)
     if options.heat_map:
         return _heat_table(options, runs, measure)
@@ -94,18 +95,29 @@ def table(options: Namespace) -> Answer:
         options.sort,
         target=options.target,
         best_per=best_per,
-        against=_parse_settings(options.against),
+        against=_parse_settings("--against", options.against),
     )
     return _table_answer(to_records(runs_table), FORMATS[options.format](runs_table), options.out)
 
 
-def _parse_settings(text: str | None) -> dict[str, str] | None:
+def _runs_with(runs: Sequence[Run], settings: Mapping[str, str] | None) -> Sequence[Run]:
+    """The runs with these settings."""
+    wanted = settings or {}
+    has_all = lambda run: all(matches(flatten_config(run.config).get(key), wanted[key]) for key in wanted)
+    chosen = [run for run in runs if has_all(run)]
+    if not chosen:
+        said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        raise ValueError(f"no run has {said}: see --columns {','.join(wanted)}")
+    return chosen
+
+
+def _parse_settings(flag: str, text: str | None) -> dict[str, str] | None:
     """The settings of `client.name=sgd,correction=none`."""
     if text is None:
         return None
     pairs = [part.partition("=") for part in _split_list(text) or []]
     if not pairs or not all(key and equals and value for key, equals, value in pairs):
-        raise ValueError(f"--against takes settings of a baseline, e.g. correction=none, not {text!r}")
+        raise ValueError(f"{flag} takes settings, e.g. correction=none, not {text!r}")
     return {key: value for key, _, value in pairs}
 
 
@@ -135,7 +147,9 @@ def _table_answer(records: list[dict[str, Any]], text: str, out: Path | None) ->
 
 def pack(options: Namespace) -> Answer:
     """Archives of runs, one per sweep."""
-    packed = packing.pack(options.runs, options.out, options.allow_uncommitted, options.only_ended)
+    packed = packing.pack(
+        options.runs, options.out, options.allow_uncommitted, options.only_ended, options.only_evaluations
+    )
     archives = [{**asdict(archive), "file": str(archive.file)} for archive in packed]
     total = sum(archive.bytes for archive in packed)
     return Answer({"archives": archives, "bytes": total}, printer(*map(_archive_line, packed)))

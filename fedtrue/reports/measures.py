@@ -131,7 +131,7 @@ def mean_last(run: Run, measure: Measure) -> LastMean | None:
     recorded = recorded_values(run, measure)
     if recorded is None:
         return None
-    value = summary.mean_last(*recorded, done=len(run.rounds["round"]))
+    value = summary.mean_last(*recorded, done=run.rounds_done)
     return value if value.evaluations else None
 
 

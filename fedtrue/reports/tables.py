@@ -270,7 +270,7 @@ def difference(group: Group, measure: Measure) -> float | None:
 
 
 def _cost_columns() -> list[Column]:
-    rounds_done = lambda group: max(len(run.rounds.get("round", ())) for run in group.runs)
+    rounds_done = lambda group: max(run.rounds_done for run in group.runs)
     total = lambda *names: lambda group: mean_over_seeds([total_over_rounds(run, *names) for run in group.runs])
     mean_text = lambda to_text: lambda mean: to_text(mean.value) if mean else "–"
     return [

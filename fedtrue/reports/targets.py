@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from fedtrue.reports.labels import Group, run_status
 from fedtrue.reports.measures import Measure, SeedMean, mean_over_seeds, recorded_values
 from fedtrue.runner.records import Run
@@ -50,7 +52,8 @@ def rounds_to(run: Run, measure: Measure, target: float) -> int | None:
 
 def total_over_rounds(run: Run, *names: str, rounds: int | None = None) -> float:
     """The sum of these records over the first `rounds` rounds, or over all."""
-    return float(sum(run.rounds[name][:rounds].sum() for name in names if name in run.rounds))
+    lines = None if rounds is None else np.searchsorted(run.rounds["round"], rounds)
+    return float(sum(run.rounds[name][:lines].sum() for name in names if name in run.rounds))
 
 
 COSTS: dict[str, Callable[[Run, int], float]] = {

@@ -1,18 +1,34 @@
 """Packs run folders into archives small enough for a repository, without weights, checkpoints and cohorts."""
 
+import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedtrue.files import write_atomically
 from fedtrue.runner import archive
 from fedtrue.runner.archive import Archive, ArchivedRun
-from fedtrue.runner.records import SWEEP, Line, Run, as_json, find_runs, is_archived, read_run, run_lines, sweep_text
+from fedtrue.runner.records import (
+    ADDED_UP,
+    NOT_METRICS,
+    SWEEP,
+    Line,
+    Run,
+    as_json,
+    find_runs,
+    is_archived,
+    read_run,
+    run_lines,
+    sweep_text,
+)
 from fedtrue.tasks.own_file import short_name
 
 OMITTED_KEYS = ("cohort", "spread", "idle_steps", "steps")
+NOT_AVERAGED = frozenset(NOT_METRICS) - {"clients", "pseudo_gradient_norm"}
 EVALUATION_DIGITS, TRAINING_DIGITS = 6, 4  # significant digits; further digits of training metrics are noise
 COMMITTED, UNCOMMITTED, UNKNOWN = "committed", "uncommitted", "unknown"
 
@@ -27,11 +43,18 @@ class Packed:
     bytes: int
 
 
-def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False, only_ended: bool = False) -> list[Packed]:
+def pack(
+    paths: Sequence[Path],
+    out: Path,
+    allow_uncommitted: bool = False,
+    only_ended: bool = False,
+    only_evaluations: bool = False,
+) -> list[Packed]:
     """Writes one archive per sweep and per single run: `out` itself, or NAME.runs.xz in the folder `out`.
 
-    `only_ended` leaves out runs that have not ended; otherwise they are refused. Everything is checked before anything
-    is written. The same records give the same bytes.
+    `only_ended` leaves out runs that have not ended; otherwise they are refused. `only_evaluations` keeps one line per
+    evaluation, for about a tenth of the size. Everything is checked before anything is written. The same records give
+    the same bytes.
     """
     targets = _targets(find_runs(paths), out)
     runs = {target: [read_run(path) for path in members] for target, members in targets.items()}
@@ -41,7 +64,7 @@ def pack(paths: Sequence[Path], out: Path, allow_uncommitted: bool = False, only
     _check_ended([run for members in runs.values() for run in members])
     if not allow_uncommitted:
         _check_committed([run for members in runs.values() for run in members])
-    archives = {target: _archive_of(members) for target, members in runs.items()}
+    archives = {target: _archive_of(members, only_evaluations) for target, members in runs.items()}
     for target, made in archives.items():
         _check_loses_nothing(target, made)
     return [_write(target, made) for target, made in archives.items()]
@@ -97,27 +120,54 @@ def _check_committed(runs: Sequence[Run]) -> None:
     )
 
 
-def _archive_of(runs: Sequence[Run]) -> Archive:
-    """The runs of one sweep, or one run."""
+def _archive_of(runs: Sequence[Run], only_evaluations: bool) -> Archive:
+    """The runs of one sweep, or one run; with the first run's sweep.toml, since comments may have changed since."""
     name, sweep = _archive_name(runs[0].path), sweep_text(runs[0].path)
+    settings = _sweep_settings(sweep)
     packed: dict[str, ArchivedRun] = {}
     for run in runs:
-        if sweep_text(run.path) != sweep:
+        if _sweep_settings(sweep_text(run.path)) != settings:
             raise ValueError(
                 f"{runs[0].path} and {run.path} are cells of two different sweeps called {name}: "
                 "pack them into different folders"
             )
-        archived = _packed_run(run)
+        archived = _packed_run(run, only_evaluations)
         if archived.name in packed:
             raise ValueError(f"two runs are called {name}/{archived.name}, one of them is {run.path}: give only one")
         packed[archived.name] = archived
     return Archive(sweep, packed)
 
 
-def _packed_run(run: Run) -> ArchivedRun:
+def _sweep_settings(sweep: str | None) -> dict[str, Any] | None:
+    return None if sweep is None else tomllib.loads(sweep)
+
+
+def _packed_run(run: Run, only_evaluations: bool) -> ArchivedRun:
     name = run.path.name if is_archived(run.path) else run.path.absolute().name
-    lines = "".join(as_json(_short(line)) for line in run_lines(run.path)).encode()
-    return ArchivedRun(name, _without_folders(run.config_text), run.summary or {}, tree_of(run.origin), lines)
+    lines = run_lines(run.path)
+    kept = _merged_between_evaluations(lines) if only_evaluations else lines
+    text = "".join(as_json(_short(line)) for line in kept).encode()
+    return ArchivedRun(name, _without_folders(run.config_text), run.summary or {}, tree_of(run.origin), text)
+
+
+def _merged_between_evaluations(lines: Sequence[Line]) -> list[Line]:
+    """One line per evaluation, for the rounds since the evaluation before; rounds after the last one are one more."""
+    ends = [index for index, line in enumerate(lines) if "evaluation" in line or index == len(lines) - 1]
+    starts = [0, *(end + 1 for end in ends)]
+    return [_merged(lines[start : end + 1]) for start, end in zip(starts, ends)]
+
+
+def _merged(lines: Sequence[Line]) -> Line:
+    """The last of these lines, with sums of what is added up over rounds, and means of metrics."""
+
+    def merged(name: str) -> Any:
+        values = [line[name] for line in lines if name in line]
+        if name in ADDED_UP:
+            return sum(values)
+        finite = [value for value in values if name not in NOT_AVERAGED and math.isfinite(value)]
+        return fmean(finite) if finite else values[-1]
+
+    return {name: merged(name) for name in lines[-1]}
 
 
 def _without_folders(config: str) -> str:

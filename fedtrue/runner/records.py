@@ -55,12 +55,17 @@ class Run:
     name: str  # its label, else its folder's name
     config: dict[str, Any]
     origin: dict[str, Any]  # version, commit, devices, command …
-    rounds: dict[str, np.ndarray]  # one entry per round
+    rounds: dict[str, np.ndarray]  # one entry per round; in some archives, one per evaluation
     evaluations: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # split → metric → (rounds, values)
     summary: dict[str, Any] | None  # None if the run has not ended
     config_text: str  # config.toml as written
     config_file: Path  # the file that holds it: config.toml, or the archive
     from_sweep: bool  # whether it is a cell of a sweep
+
+    @property
+    def rounds_done(self) -> int:
+        numbers = self.rounds.get("round", ())
+        return int(numbers[-1]) + 1 if len(numbers) else 0
 
 
 class Appender:

@@ -82,13 +82,24 @@ def test_runs_are_paired_over_federations_too(tmp_path):
 @pytest.mark.parametrize(
     "against, message",
     [
-        ("correction", "--against takes settings of a baseline, e.g. correction=none, not 'correction'"),
+        ("correction", "--against takes settings, e.g. correction=none, not 'correction'"),
         ("correction=global", "no row of the table has correction=global"),
     ],
 )
 def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys):
     assert main(["table", str(runs), "--against", against]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_table_of_the_runs_with_given_settings(runs, capsys):
+    assert main(["table", str(runs), "--where", "correction=joint", "--columns", "correction,seed"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert rows and all(row.startswith("| joint |") for row in rows)
+
+
+def test_settings_that_no_run_has_are_named(runs, capsys):
+    assert main(["table", str(runs), "--where", "correction=global"]) == 2
+    assert "no run has correction=global: see --columns correction" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A packed run is read like the run, without the omitted keys; uncommitted code is refused or marked."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -71,6 +72,43 @@ def test_evaluations_keep_six_digits_and_training_metrics_four(tmp_path):
     assert pack(write_run(tmp_path / "run", lines=[line]), "-o", tmp_path) == 0
     expected = {"round": 0, "loss": 1.235, "seconds": 0.01235, "evaluation": {"test": {"accuracy": 0.123457}}}
     assert run_lines(tmp_path / f"run{SUFFIX}" / "run") == [expected]
+
+
+def test_only_evaluations_keeps_sums_and_means_of_the_rounds_between(tmp_path):
+    evaluated = {"evaluation": {"test": {"accuracy": 0.5}}}
+    lines = [
+        {"round": 0, "loss": 1.0, "clients": 10, "bytes_up": 7, "seconds": 1.0},
+        {"round": 1, "loss": 3.0, "clients": 10, "bytes_up": 5, "seconds": 2.0} | evaluated,
+        {"round": 2, "loss": math.nan, "clients": 0, "bytes_up": 1, "seconds": 4.0},  # a skipped round has no loss
+        {"round": 3, "loss": 5.0, "clients": 10, "bytes_up": 1, "seconds": 4.0},
+    ]
+    run, small = write_run(tmp_path / "run", lines=lines), tmp_path / f"run{SUFFIX}"
+    assert pack(run, "-o", small, "--only-evaluations") == 0
+    assert run_lines(small / "run") == [
+        {"round": 1, "loss": 2.0, "clients": 10.0, "bytes_up": 12, "seconds": 3.0} | evaluated,
+        {"round": 3, "loss": 5.0, "clients": 5.0, "bytes_up": 2, "seconds": 8.0},  # after the last evaluation
+    ]
+    assert read_run(small / "run").rounds_done == read_run(run).rounds_done == 4
+    once = small.read_bytes()
+    assert pack(small, "-o", small, "--only-evaluations") == 0 and small.read_bytes() == once
+
+
+def test_tables_and_costs_to_a_target_are_the_same_with_only_evaluations(tmp_path, capsys):
+    line = lambda r: {"round": r, "loss": 1.0, "bytes_up": 4, "bytes_down": 3, "seconds": 0.5}
+    evaluated = lambda r: {"evaluation": {"test": {"accuracy": r / 400}}} if r % 10 == 9 else {}
+    write_run(tmp_path / "run", lines=[line(r) | evaluated(r) for r in range(200)])
+    tables = []
+    for name, flags in ("whole", []), ("small", ["--only-evaluations"]):
+        assert pack(tmp_path / "run", "-o", tmp_path / name, *flags) == 0
+        for columns in (
+            ["--columns", "test.accuracy,final.test.accuracy,best.test.accuracy,train.loss,rounds_done,bytes"],
+            ["--target", "0.25", "--columns", "rounds_to,bytes_to,seconds_to"],
+        ):
+            capsys.readouterr()
+            assert main(["table", str(tmp_path / name), *columns]) == 0
+            tables.append(capsys.readouterr().out)
+    assert tables[:2] == tables[2:]
+    assert "| 110 | 770 B |" in tables[1]  # 0.25 · 400 = 100, next evaluated after round 110; 110 · (4 + 3)
 
 
 def test_packing_an_archive_gives_the_same_bytes(tmp_path):
@@ -147,6 +185,16 @@ def test_cells_trained_later_are_added_by_giving_the_archive_too(tmp_path, capsy
     assert pack(kept, late, "-o", kept.parent) == 0
     assert pack(whole, "-o", tmp_path / "at-once") == 0
     assert kept.read_bytes() == (tmp_path / "at-once" / f"x{SUFFIX}").read_bytes()
+
+
+def test_cells_are_added_after_the_comments_of_the_sweep_file_changed(tmp_path):
+    early, late = write_sweep(tmp_path / "early" / "x", ["000-a"]), write_sweep(tmp_path / "late" / "x", ["001-b"])
+    before = (early / SWEEP).read_text()
+    (late / SWEEP).write_text("# Result: 000-a is better.\n" + before)
+    kept = tmp_path / f"x{SUFFIX}"
+    assert pack(early, "-o", kept) == 0
+    assert pack(kept, late, "-o", kept) == 0
+    assert list(read(kept).runs) == ["000-a", "001-b"] and read(kept).sweep == before
 
 
 def test_runs_of_one_name_and_sweeps_of_one_name_are_not_mixed(tmp_path, capsys):
