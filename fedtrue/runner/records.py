@@ -64,8 +64,7 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        numbers = self.rounds.get("round", ())
-        return int(numbers[-1]) + 1 if len(numbers) else 0
+        return int(self.rounds["round"][-1]) + 1 if "round" in self.rounds else 0
 
 
 class Appender:
