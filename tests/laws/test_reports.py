@@ -70,6 +70,17 @@ def test_for_sgd_the_mean_gradient_is_the_update_divided_by_its_trace(steps):
     assert weights[0] == pytest.approx(weights[1], rel=1e-12)
 
 
+def test_a_direction_in_which_a_client_converges_within_the_round_is_reported_too_small():
+    """g_k = (1−ηh)ᵏ g_0 for SGD on ½h x², so ḡ/g_0 = (1−(1−ηh)^τ)/(τηh): 1/τ for ηh = 1, near 1 for τηh ≪ 1."""
+    curvatures, eta, steps = np.array([10.0, 1.0, 0.01]), 0.1, 50
+    task = ft.tasks.quadratic(hessians=[curvatures], minima=[[0.0, 0.0, 0.0]], start=[1.0, 1.0, 1.0])
+    method = ft.fedopt(ft.client.sgd(eta), ft.server.sgd(1.0), correction=MEAN)
+    after = ft.train(task, method, rounds=1, local_steps=steps).params
+    reported = (1 - after) / eta / curvatures  # x − x' = η ḡ, and g_0 = h
+    assert reported == pytest.approx((1 - (1 - eta * curvatures) ** steps) / (steps * eta * curvatures), rel=1e-12)
+    assert reported == pytest.approx([1 / 50, 0.199, 0.976], rel=2e-3)
+
+
 @pytest.mark.parametrize("skewed", [False, True], ids=["normal", "skewed"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_mean_gradient_is_unbiased_under_any_optimizer_and_noise(name, skewed):
