@@ -47,6 +47,9 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
         help="the setting in which a method's runs differ, e.g. task_options.seed for splits (default: %(default)s)",
     )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="also draw the differences from FedAvg: PNG, PDF or SVG"
+    )
 
 
 def add_personalise_flags(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,9 @@ from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.commands.sweeping import LiveCells
 from fedtrue.commands.training import apply_settings, stderr_printer
 from fedtrue.engine.devices import use_all_cores_unless_set
+from fedtrue.reports.canvas import check_format
 from fedtrue.reports.comparison import ComparisonTable, compared_config, comparison_table, remarks
+from fedtrue.reports.difference_picture import draw_differences
 from fedtrue.runner.comparison.contenders import split_methods
 from fedtrue.runner.comparison.run import compare_methods
 from fedtrue.runner.stop import Stop
@@ -19,6 +21,7 @@ from fedtrue.tasks.own_file import task_file
 
 
 def compare(options: Namespace) -> Answer:
+    check_format("--picture", options.picture)
     use_all_cores_unless_set()
     config = apply_settings(compared_config(options.task, options.rounds, {}), options.settings)
     out = options.out or Path("runs") / f"compare-{_short_name(options.task)}"
@@ -35,6 +38,8 @@ def compare(options: Namespace) -> Answer:
         config, out, budget=options.budget, seeds=options.seeds, methods=methods, over=options.over, train=train
     )
     found = comparison_table(comparison, options.target)
+    if options.picture is not None:
+        draw_differences(found.table, options.picture)
     return Answer(document(found), lambda: _show(found, options.markdown))
 
 

@@ -10,6 +10,9 @@ from typing import Any
 from fedtrue.commands.answer import Answer, printer
 from fedtrue.names import look_up
 from fedtrue.reports import pictures
+from fedtrue.reports.canvas import FORMATS as PICTURE_FORMATS
+from fedtrue.reports.canvas import check_format
+from fedtrue.reports.difference_picture import draw_differences
 from fedtrue.reports.differences import matches
 from fedtrue.reports.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
 from fedtrue.reports.heat_table import heat_markdown, heat_records
@@ -26,7 +29,7 @@ from fedtrue.runner.records import Run, find_runs, read_run
 
 def report(options: Namespace) -> Answer:
     """One HTML file with all runs, and pictures if asked for."""
-    valid_formats = {suffix: suffix for suffix in pictures.FORMATS}
+    valid_formats = {suffix: suffix for suffix in PICTURE_FORMATS}
     formats = [look_up("picture format", valid_formats, suffix) for suffix in _split_list(options.formats)]
     runs = _read_runs(options.runs)
     measure = choose_measure(runs, options.metric)
@@ -80,6 +83,7 @@ def _panels_and_threshold(runs: Sequence[Run], measure: Measure, threshold: floa
 
 def table(options: Namespace) -> Answer:
     """The runs as a table for a document; equal records give equal bytes."""
+    check_format("--picture", options.picture)
     runs = _runs_with(_read_runs(options.runs), _parse_settings("--where", options.where))
     measure = choose_measure(runs, options.metric)
     if options.heat_map:
@@ -97,6 +101,8 @@ def table(options: Namespace) -> Answer:
         best_per=best_per,
         against=_parse_settings("--against", options.against),
     )
+    if options.picture is not None:
+        draw_differences(runs_table, options.picture)
     return _table_answer(to_records(runs_table), FORMATS[options.format](runs_table), options.out)
 
 
@@ -123,7 +129,7 @@ def _parse_settings(flag: str, text: str | None) -> dict[str, str] | None:
 
 def _heat_table(options: Namespace, runs: Sequence[Run], measure: Measure) -> Answer:
     """The heat maps as Markdown or JSON."""
-    for name in ("columns", "sort", "best_per", "target", "against", "over"):
+    for name in ("columns", "sort", "best_per", "target", "against", "over", "picture"):
         if getattr(options, name) is not None:
             raise ValueError(f"--heat-map has its own rows and columns: leave out --{name.replace('_', '-')}")
     if options.format != "markdown":

@@ -13,7 +13,14 @@ STYLE: Any = {
     "svg.hashsalt": "fedtrue",
     "hatch.linewidth": 1.2,
 }
+FORMATS = ("png", "pdf", "svg")
 METADATA_WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+def check_format(flag: str, path: Path | None) -> None:
+    """Refuses a file that cannot be drawn, before the work for it begins."""
+    if path is not None and path.suffix[1:] not in FORMATS:
+        raise ValueError(f"{flag} {path}: the name must end with .{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}")
 
 
 @contextmanager
@@ -26,4 +33,5 @@ def picture(path: Path, size: tuple[float, float]) -> Iterator[Any]:
         figure = Figure(figsize=size, facecolor="white")
         yield figure
         suffix = Path(path).suffix[1:]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150, bbox_inches="tight", metadata=METADATA_WITHOUT_DATE.get(suffix))

@@ -12,8 +12,6 @@ from fedtrue.reports.number_text import byte_unit
 from fedtrue.reports.series import AXES, Curve, group_curve
 from fedtrue.runner.records import Run
 
-FORMATS = ("png", "pdf", "svg")
-
 
 def draw_pictures(
     runs: Sequence[Run],

@@ -119,6 +119,7 @@ def _with_difference(
             lambda group: paired_difference(group, baseline_of(group), of_run),
             lambda value: difference_text(value, measure),
             numeric=True,
+            measure=measure,
         ),
     ]
 

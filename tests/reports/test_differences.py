@@ -4,6 +4,7 @@ import pytest
 from pytest import approx
 
 from fedtrue.cli import main
+from fedtrue.reports.difference_picture import BETTER, NOT_DECIDED, WORSE, draw_differences
 from fedtrue.reports.differences import Difference
 from fedtrue.reports.labels import group_runs
 from fedtrue.reports.measures import Measure
@@ -89,6 +90,22 @@ def test_runs_are_paired_over_federations_too(tmp_path):
 def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys):
     assert main(["table", str(runs), "--against", against]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_picture_has_a_line_per_difference_coloured_by_its_sign(runs, tmp_path):
+    """joint at 0.1: +2.00 ± 2.48, not decided. At 0.2: −0.40, −0.50, −0.30, so −0.4 ± 4.303 · 0.1/√3 = 0.248: worse."""
+    shown = table(runs, columns=["correction", "test.accuracy"], best_per=["client.learning_rate", "correction"],
+                  sort="test.accuracy")  # fmt: skip
+    with pytest.raises(ValueError, match="add --against"):
+        draw_differences(shown, tmp_path / "none.svg")
+    drawn = tmp_path / "new" / "differences.svg"
+    best = ["--best-per", "client.learning_rate,correction", "--sort", "test.accuracy"]
+    against = ["--against", "correction=none,client.learning_rate=0.1"]
+    assert main(["table", str(runs), *best, *against, "--picture", str(drawn)]) == 0
+    text = drawn.read_text()
+    assert "difference from none, 0.1, 95 % interval (%)" in text
+    assert NOT_DECIDED.lower() in text and WORSE.lower() in text and BETTER.lower() not in text
+    assert main(["table", str(runs), "--picture", "differences.gif"]) == 2
 
 
 def test_a_table_of_the_runs_with_given_settings(runs, capsys):

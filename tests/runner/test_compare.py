@@ -79,6 +79,7 @@ def test_another_comparison_in_the_same_folder_is_refused(stopped_and_continued,
         (["--methods", "scafold"], "did you mean 'scaffold'"),
         (["--methods", "fedopt(client=preconditioned)"], "has no known rates: give one"),
         (["--over", "sed"], "did you mean 'seed'"),
+        (["--picture", "rows.jpg"], "the name must end with .png, .pdf or .svg"),
     ],
 )
 def test_errors_name_the_cure(arguments, cure, tmp_path, capsys):
@@ -89,7 +90,9 @@ def test_errors_name_the_cure(arguments, cure, tmp_path, capsys):
 
 def test_differences_from_fedavg_are_paired_and_costs_to_a_target_are_shown(tmp_path, capsys):
     command = ["compare", "quadratic", "--methods", "fedprox", "--budget", "1", "--seeds", "2", "--rounds", "3"]
-    assert main([*command, "--set", "local_steps=2", "--target", "1e9", "-o", f"{tmp_path}/out", "--json"]) == 0
+    more = ["--set", "local_steps=2", "--target", "1e9", "--picture", f"{tmp_path}/new/differences.png"]
+    assert main([*command, *more, "-o", f"{tmp_path}/out", "--json"]) == 0
+    assert (tmp_path / "new" / "differences.png").read_bytes().startswith(b"\x89PNG")
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)["methods"]}
     value = lambda run: rows[run]["mean_last.test.loss"]["value"]
     difference = rows["fedprox"]["difference.mean_last.test.loss"]
