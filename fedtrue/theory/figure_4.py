@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedtrue.algorithm import client_optimizer as client
+from fedtrue.algorithm.adam_family import adam, yogi
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, adagrad, sgd
 from fedtrue.data.client_data import ClientData
 from fedtrue.intervals import student_half_width
 from fedtrue.tasks.mnist import mnist
@@ -24,11 +25,11 @@ from fedtrue.tasks.task import Task
 from fedtrue.theory.contraction import contraction_of
 from fedtrue.types import Params
 
-OPTIMIZERS: Mapping[str, Callable[[float], client.ClientOptimizer]] = {
-    "SGD": client.sgd,  # the first one is what the others are compared with
-    "Adagrad": client.adagrad,
-    "Adam": client.adam,
-    "Yogi": client.yogi,
+OPTIMIZERS: Mapping[str, Callable[[float], ClientOptimizer]] = {
+    "SGD": sgd,  # the first one is what the others are compared with
+    "Adagrad": adagrad,
+    "Adam": adam,
+    "Yogi": yogi,
 }
 RATES = (0.5, 0.2, 0.02, 0.002)  # the paper's
 STEPS = 100  # the range of the paper's axis is unknown: its LaTeX source does not contain the picture
@@ -82,7 +83,7 @@ def measure(
 
 def _over_starts(
     task: Task,
-    optimizer: client.ClientOptimizer,
+    optimizer: ClientOptimizer,
     steps: int,
     orders: int,
     starts: int,

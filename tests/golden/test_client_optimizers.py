@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 from pytest import approx
 
-from fedtrue.algorithm import client_optimizer as client
+from fedtrue import client
 from fedtrue.precision import float64
 
 

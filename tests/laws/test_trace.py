@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtrue.algorithm import client_optimizer as client
+from fedtrue import client
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.trace import TRACES, Step
 from fedtrue.precision import float64

@@ -10,7 +10,7 @@ A block is one array of the weights, so one number per array travels in place of
 import jax
 import jax.numpy as jnp
 
-from fedtrue.algorithm import client_optimizer as client
+from fedtrue.algorithm.adam_family import adam
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.methods.fedlada import SecondMoments, with_last_direction
@@ -59,5 +59,5 @@ def fedadamw(
         begin=lambda params, v: {"v": jax.tree.map(jnp.full_like, params, v)},
         send=lambda state: jax.tree.map(jnp.mean, state["v"]),
     )
-    adamw = client.adam(client_rate, beta1, beta2, epsilon, weight_decay=weight_decay)
+    adamw = adam(client_rate, beta1, beta2, epsilon, weight_decay=weight_decay)
     return with_last_direction(adamw, alpha, moments, server, sampling, weighting)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fedtrue.algorithm import aggregation, linear
-from fedtrue.algorithm import client_optimizer as client
+from fedtrue.algorithm.adam_family import amsgrad
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, filled
@@ -65,13 +65,13 @@ def fedlada(
     check_float("fedlada: 1 - alpha", 1 - alpha)
     check_float("fedlada: epsilon", epsilon, open_low=True)
     floor = epsilon**2
-    amsgrad = client.amsgrad(client_rate, beta1, beta2, epsilon=0.0, initial_accumulator=floor, bias_correction=False)
+    local_steps = amsgrad(client_rate, beta1, beta2, epsilon=0.0, initial_accumulator=floor, bias_correction=False)
     moments = SecondMoments(
         init=filled(floor),
         begin=lambda params, v: {"v": v, "largest": v},
         send=lambda state: state["largest"],
     )
-    return with_last_direction(_scaled(alpha, amsgrad), 1 - alpha, moments, server, sampling, weighting)
+    return with_last_direction(_scaled(alpha, local_steps), 1 - alpha, moments, server, sampling, weighting)
 
 
 class SecondMoments(NamedTuple):
