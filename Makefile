@@ -19,9 +19,10 @@ $(STAMP): pyproject.toml
 demo: env
 	@$(BIN)/python examples/demo.py
 
-# Every law, some in a smaller version; compiled without XLA's optimizer. Needs no network, browser or Ray.
+# Every law, some in a smaller version, with one of its cases; compiled without XLA's optimizer. Needs no network,
+# browser or Ray.
 test: env
-	$(BIN)/python -m pytest -m "not slow" --quick-compilation -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" --cases 1 --quick-compilation -n 2 --dist worksteal
 
 # Everything. What checks numbers is compiled as users' programs are, the rest as in `make test`. Tests that lack a
 # browser, Ray or the network skip, and say so.

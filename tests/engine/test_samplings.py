@@ -55,6 +55,7 @@ def assert_same(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(SAMPLINGS, "poisson", "power_of_choice", "optimal"))
 def test_lanes_do_not_change_who_takes_part(name):
     (server, infos, _), *others = (run(fedopt(name), lanes=lanes) for lanes in (1, 2, 8))
@@ -77,6 +78,7 @@ def test_data_on_the_host_gives_the_bits_of_data_on_the_device(name):
     assert_same(on_host[:2], on_device[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(SAMPLINGS, "poisson", "power_of_choice"))
 def test_memory_on_the_host_gives_the_bits_of_memory_on_the_device(name):
     method = ft.methods.scaffold(ft.client.sgd(0.05), sampling=SAMPLINGS[name])
@@ -85,6 +87,7 @@ def test_memory_on_the_host_gives_the_bits_of_memory_on_the_device(name):
     assert_same(on_host[:2], on_device[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(SAMPLINGS, "optimal"))
 def test_single_steps_give_the_rounds_of_one_program(name):
     (together, infos, _), (single, own, _) = (run(fedopt(name), dispatch=way) for way in ("round", "step"))
@@ -250,6 +253,7 @@ SWEEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", quick(SWEEPS, "sampling"))
 def test_cells_of_a_sweep_over_samplings_are_the_runs_alone(option, tmp_path):
     first = 'sampling = "power_of_choice"\n' if "candidates" in option else ""

@@ -111,6 +111,7 @@ def fixed_point_error(correction, rate, noise=0.0, steps=10, samples=1):
     return float(found.params[0] - task.minimiser[0]), float(np.ravel(found.standard_error)[0])
 
 
+@pytest.mark.slow
 def test_under_noise_the_bias_of_mean_gradients_vanishes_with_the_rate_and_that_of_joint_does_not():
     """The scale of earlier rounds multiplies both sides of E ḡ = 0, so the fixed point is that of the mean alone."""
     samples, noise, steps = 4000, 3.0, [10, 4, 25]

@@ -78,6 +78,7 @@ correction = [
 """
 
 
+@pytest.mark.slow
 def test_cells_with_different_corrections_are_the_runs_alone(tmp_path):
     """All without client memory share a program; the one with a table has its own."""
     (tmp_path / "sweep.toml").write_text(SWEEP)
@@ -110,6 +111,7 @@ def diagnosed(correction, tmp_path, noise=0.0, steps=(2, 20, 8), rounds=50):
     return ft.diagnose(tmp_path, orders=4000 if noise else 2).diagnosis.numbers
 
 
+@pytest.mark.slow
 def test_diagnosis_finds_no_bias_in_mean_gradients_under_noise_and_one_in_joint(tmp_path):
     seen = diagnosed({"name": "local", "report": "mean_gradient"}, tmp_path / "mean", noise=3.0)
     moved = diagnosed("local", tmp_path / "local", noise=3.0)
@@ -124,6 +126,7 @@ def test_diagnosis_sees_the_ratio_bias_of_small_cohorts_and_that_earlier_rounds_
     assert earlier.pieces["cohorts"].norm < 1e-9 * earlier.clients_scale
 
 
+@pytest.mark.slow
 def test_diagnosis_sees_that_a_table_takes_the_scatter_out_of_small_cohorts(tmp_path):
     without, with_table = (
         diagnosed({"name": "local", "report": "mean_gradient", "table": table}, tmp_path / str(table), rounds=400)

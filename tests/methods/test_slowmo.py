@@ -40,6 +40,7 @@ def test_three_rounds_by_hand(rate):
     assert result.params == pytest.approx([x], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_with_a_constant_rate_it_is_fedavgm_and_with_a_schedule_it_is_not():
     """v = γ u: v' = β v + Δ only if γ does not change."""
     run = lambda method: ft.train(noisy(), method, rounds=5, local_steps=STEPS, seed=3).params

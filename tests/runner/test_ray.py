@@ -88,6 +88,7 @@ class StandInForRay:
         function(*arguments)
 
 
+@pytest.mark.slow
 def test_cells_on_workers_give_the_results_of_a_local_sweep_even_if_a_group_is_trained_twice(tmp_path, monkeypatch):
     ray = StandInForRay()
     monkeypatch.setitem(sys.modules, "ray", ray)

@@ -197,6 +197,7 @@ client.learning_rate = [3e38, 1.0]
     assert "diverged" in shown and "finished" in shown
 
 
+@pytest.mark.slow
 def test_clients_that_keep_state_share_a_program_only_with_the_same_parts(tmp_path):
     text = 'task = "quadratic"\nrounds = 6\nlocal_steps = 2\nclient_state = "inherit"\ncheckpoint_every = 2\n'
     varied = '[sweep.product]\nclient.learning_rate = [0.01, 0.02]\nclient.name = ["adam", "adagrad"]\n'
@@ -207,6 +208,7 @@ def test_clients_that_keep_state_share_a_program_only_with_the_same_parts(tmp_pa
     np.testing.assert_allclose(weights(out / cells[0].name), weights(alone), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_optimizer_with_matrices_shares_a_program_with_its_own_cells_only(tmp_path):
     """Four of Adagrad, four of Muon; corrections and learning rates differ within a program."""
     text = """

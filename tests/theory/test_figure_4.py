@@ -130,6 +130,7 @@ def test_missing_data_is_reported_in_one_line_with_its_cure(tmp_path, monkeypatc
     assert "fedtrue data get mnist" in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_all_of_mnist_as_a_single_client_takes_the_steps_asked_for(real_data, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(figure_4, "RATES", (0.02,))
