@@ -400,7 +400,10 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
         help="settings over which runs are averaged and paired, e.g. seed,task_options.split_seed (default: seed)",
     )
     table.add_argument(
-        "--picture", type=Path, metavar="FILE", help="also draw the differences from --against: PNG, PDF or SVG"
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="also draw the differences from --against as PNG, PDF or SVG (default: none)",
     )
     table.add_argument("--heat-map", action="store_true", help="print tables of client rate × server rate instead")
     table.add_argument("-o", "--out", type=Path, metavar="FILE", help="write to a file (default: print)")

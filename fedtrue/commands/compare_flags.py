@@ -48,7 +48,10 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="also draw the differences from FedAvg: PNG, PDF or SVG"
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="also draw the differences from FedAvg as PNG, PDF or SVG (default: none)",
     )
 
 

@@ -279,7 +279,7 @@ GROUPS = {"local steps": (SWEEP, [4, 2, 2]), "server steps": (OTHER_SERVER_STEPS
 
 
 @pytest.mark.parametrize("compared", [1, pytest.param(4, marks=pytest.mark.slow)], ids=["one per program", "all"])
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name", quick(GROUPS, "local steps"))
 def test_cells_of_a_sweep_that_differ_in_the_numbers_of_any_method_share_a_program(name, compared, tmp_path):
     from fedtrue.runner.sweep.run import prepare
 
