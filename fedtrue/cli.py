@@ -146,7 +146,11 @@ def _add_training_commands(commands: Any) -> None:
         help="a task (see `fedtrue tasks`), the TOML file of a run, or your own task as FILE.py:NAME",
     )
     run.add_argument(
-        "--out", type=Path, metavar="DIR", help="new folder for settings, records, checkpoints, weights (default: none)"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="new folder for settings, records, checkpoints, weights (default: none)",
     )
     add_run_flags(run)
 
@@ -160,6 +164,7 @@ def _add_training_commands(commands: Any) -> None:
         "file", type=Path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"
     )
     sweep.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="DIR",

@@ -146,6 +146,11 @@ def test_every_argument_has_a_help_text_and_every_flag_with_a_value_a_metavar_or
                 assert has_default or action.dest in ("settings", "document"), (parser.prog, action.dest)
 
 
+def test_out_is_o_for_short_in_every_command():
+    flags = [action.option_strings for parser in parsers(build_parser()) for action in parser._actions]
+    assert {tuple(names) for names in flags if "--out" in names} == {("-o", "--out")}
+
+
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
     "command, names", [("methods", ["--client-state", "preconditioned", "restart"]), ("tasks", ["stackoverflow_words"])]

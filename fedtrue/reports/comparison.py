@@ -1,15 +1,17 @@
 """`ft.compare`: a fair comparison of methods on one task, and its table."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedtrue.reports.labels import group_runs, setting_text
-from fedtrue.reports.measures import choose_measure
-from fedtrue.reports.number_text import bytes_text, plural
+from fedtrue.reports.column import Column, Table
+from fedtrue.reports.labels import group_runs, runs_of, setting_text
+from fedtrue.reports.measures import Measure, SeedMean, choose_measure
+from fedtrue.reports.number_text import bytes_text, plural, value_text
 from fedtrue.reports.table_formats import to_markdown, to_records
-from fedtrue.reports.tables import Column, Table, build_table
+from fedtrue.reports.tables import build_table
 from fedtrue.reports.targets import COSTS, check_target
 from fedtrue.runner.comparison.contenders import BASELINE
 from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_methods
@@ -96,7 +98,8 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
             '--methods "fedavg(client_rate=0.001)"'
         )
     groups = group_runs([read_run(path) for path in find_runs([comparison.runs])], _repeated(comparison))
-    measure = choose_measure([run for group in groups for run in group.runs])
+    runs = runs_of(groups)
+    measure, chosen_by = choose_measure(runs), choose_measure(runs, comparison.chosen_by)
     check_target(target, measure, "--target")
     statistic = f"mean_last.{measure.key}"
     costs = ["rounds_done", "bytes", "seconds"] if target is None else list(COSTS)
@@ -113,7 +116,8 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
     )
     ranked = build_table(groups, measure.key, sort=statistic).groups
     chosen = {each.contender.label: each for each in comparison.chosen}
-    columns = (found.columns[0], *_rate_columns(chosen), *found.columns[1:], *_memory_columns(chosen))
+    before, after = [*_rate_columns(chosen), *_trial_columns(chosen, chosen_by)], _memory_columns(chosen)
+    columns = (found.columns[0], *before, *found.columns[1:], *after)
     return ComparisonTable(comparison, Table(columns, ranked))
 
 
@@ -128,12 +132,20 @@ def _rate_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
         Column("client_rate", "client rate", rate("client"), numeric=True),
         Column("server_rate", "server rate", rate("server"), numeric=True),
         Column("at_edge", "rates at the edge", lambda group: chosen[group.name].at_edge, _edge_text),
-        Column("diverged", "trials that diverged", lambda group: _diverged(chosen[group.name]), numeric=True),
     ]
 
 
-def _diverged(of: Chosen) -> str:
-    return f"{of.diverged} of {of.trials}"
+def _trial_columns(chosen: Mapping[str, Chosen], measure: Measure) -> list[Column]:
+    """What the trials of a method were like: how much its learning rates matter."""
+    number = lambda name: lambda group: getattr(chosen[group.name], name)
+    finite = lambda name: lambda group: value if math.isfinite(value := number(name)(group)) else None
+    text = lambda value: value_text(None if value is None else SeedMean(value, None, 1), measure)
+    diverged = lambda group: f"{number('diverged')(group)} of {number('trials')(group)}"
+    return [
+        Column("best_trial", f"best trial: {measure.title}{measure.unit}", finite("value"), text, numeric=True),
+        Column("median_trial", "median trial", finite("median"), text, numeric=True),
+        Column("diverged", "trials that diverged", diverged, numeric=True),
+    ]
 
 
 def _edge_text(kinds: Sequence[str]) -> str:

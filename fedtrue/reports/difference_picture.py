@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from fedtrue.reports.canvas import picture
+from fedtrue.reports.column import Column, Table
 from fedtrue.reports.differences import Difference
 from fedtrue.reports.measures import Measure
 from fedtrue.reports.palette import COLOURS
-from fedtrue.reports.tables import Column, Table
 
 BETTER, WORSE, NOT_DECIDED = COLOURS[0], COLOURS[1], "#888888"
 

@@ -13,11 +13,12 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from fedtrue.reports.column import Column
 from fedtrue.reports.labels import Group, group_runs, run_status, runs_of
 from fedtrue.reports.measures import Measure, best_group, choose_measure, group_value, last_means, mean_last_title
 from fedtrue.reports.number_text import bytes_text, duration_text, plural, value_text
 from fedtrue.reports.page_data import page_data
-from fedtrue.reports.tables import Column, build_table, default_columns, reference_applies
+from fedtrue.reports.tables import build_table, default_columns, reference_applies
 from fedtrue.reports.targets import total_over_rounds
 from fedtrue.runner.records import Run
 from fedtrue.tasks.own_file import short_name

@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from fedtrue.reports.column import Table
 from fedtrue.reports.differences import Difference
 from fedtrue.reports.measures import MeanOfLast, SeedMean
-from fedtrue.reports.tables import Table
 from fedtrue.reports.targets import TargetMissed
 
 LATEX_ESCAPES = {

@@ -1,15 +1,14 @@
 """A table of runs: the settings that differ, means over seeds, the published number next to ours."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fedtrue.names import look_up
+from fedtrue.reports.column import Column, Table
 from fedtrue.reports.differences import baselines, paired_difference
-from fedtrue.reports.labels import Group, differing_settings, run_status, runs_of, setting_text, setting_title
+from fedtrue.reports.labels import Group, differing_settings, run_status, runs_of, setting_title
 from fedtrue.reports.measures import (
-    MeanOfLast,
     Measure,
     SeedMean,
     best_value,
@@ -31,36 +30,12 @@ from fedtrue.reports.number_text import (
     value_text,
     with_deviation,
 )
+from fedtrue.reports.selection import COLUMNS as SELECTION_COLUMNS
+from fedtrue.reports.selection import select_best
 from fedtrue.reports.targets import COSTS, TargetMissed, cost_to, missed_text, target_text, total_over_rounds
 from fedtrue.runner.records import Run
 
 MAX_SEEDS_LISTED = 5  # more seeds are counted
-
-
-@dataclass(frozen=True)
-class Column:
-    """A key for programs, a heading for readers, how to compute the cell of a group and how to write it."""
-
-    key: str
-    title: str
-    value: Callable[[Group], Any]
-    to_text: Callable[[Any], str] = setting_text
-    numeric: bool = False
-    best: str = ""  # "highest" or "lowest" if the column has a best value
-    of_run: Callable[[Run], float | None] | None = None  # the statistic of one run, if it is one of a metric
-    measure: Measure | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    columns: tuple[Column, ...]
-    groups: tuple[Group, ...]
-
-    def values(self) -> list[list[Any]]:
-        return [[column.value(group) for column in self.columns] for group in self.groups]
-
-    def texts(self) -> list[list[str]]:
-        return [[column.to_text(column.value(group)) for column in self.columns] for group in self.groups]
 
 
 def build_table(
@@ -83,7 +58,8 @@ def build_table(
         sort: key of the column to sort by, best first.
         target: costs are those until the measure first reaches this value.
         best_per: keep only the best row by `sort` for each combination of the values of these columns, in order of
-            first appearance.
+            first appearance. Columns of these rows only: how many were `tried`, their median (`median_tried`), and
+            whose learning rate is the lowest or highest that was tried (`at_edge`).
         against: settings of a baseline. After every chosen metric comes its difference from the row with these settings
             and, in the other columns of `best_per` (without it, in all other settings), those of the row itself.
     """
@@ -91,11 +67,13 @@ def build_table(
     measure = choose_measure(runs, metric)
     available = {column.key: column for column in all_columns(groups, measure, target)}
     available |= {known.key: available[f"mean_last.{known.key}"] for known in measures(runs)}
-    chosen = tuple(_column(available, key) for key in columns or default_columns(groups, measure, target))
     sort_column = _column(available, sort) if sort else None
-    rows = sorted(groups, key=_sort_key(sort_column)) if sort_column else list(groups)
+    rows = sorted(groups, key=sort_column.sort_key) if sort_column else list(groups)
     if best_per:
-        rows = best_per_combination(groups, [_column(available, key) for key in best_per], sort_column)
+        selection = select_best(groups, [_column(available, key) for key in best_per], sort_column)
+        rows = selection.chosen
+        available |= {column.key: column for column in selection.columns()}
+    chosen = tuple(_column(available, key) for key in columns or default_columns(groups, measure, target))
     if against:
         same = best_per or differing_settings([group.settings for group in groups])
         baseline_of = baselines(rows, against, [key for key in same if key not in against])
@@ -127,45 +105,9 @@ def _with_difference(
 def _column(available: Mapping[str, Column], key: str) -> Column:
     if key in COSTS and key not in available:
         raise ValueError(f"column {key!r} needs a value to reach: add --target, e.g. --target 0.5")
+    if key in SELECTION_COLUMNS and key not in available:
+        raise ValueError(f"column {key!r} is of the best of several rows: add --best-per and --sort")
     return look_up("column", available, key)
-
-
-def best_per_combination(groups: Sequence[Group], columns: Sequence[Column], sort_column: Column | None) -> list[Group]:
-    """The best group for each combination of the columns' values, in order of first appearance.
-
-    A group with a diverged seed is chosen only if no other group of its combination has a value.
-    """
-    if sort_column is None or not sort_column.best:
-        reason = "" if sort_column is None else f", and {sort_column.key!r} has none"
-        raise ValueError(f"--best-per needs --sort by a column with a best value{reason}: e.g. --sort test.accuracy")
-    sort_key = _sort_key(sort_column)
-    rank = lambda group: (
-        _without_deviation(sort_column.value(group)) is None,
-        "diverged" in group.status,
-        sort_key(group),
-    )
-    combinations: dict[str, list[Group]] = {}
-    for group in groups:
-        combinations.setdefault(repr([column.value(group) for column in columns]), []).append(group)
-    return [min(members, key=rank) for members in combinations.values()]
-
-
-def _sort_key(column: Column) -> Callable[[Group], Any]:
-    """Best first if the column has a best value; numbers before text, empty cells last."""
-
-    def key(group: Group) -> Any:
-        value = _without_deviation(column.value(group))
-        if value is None:
-            return (2, 0.0, "")
-        if isinstance(value, int | float):
-            return (0, -value if column.best == "highest" else value, "")
-        return (1, 0.0, setting_text(value))
-
-    return key
-
-
-def _without_deviation(value: Any) -> Any:
-    return value.value if isinstance(value, SeedMean | MeanOfLast | TargetMissed) else value
 
 
 def default_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[str]:
@@ -257,7 +199,7 @@ def _seed_mean(group: Group, statistic: Callable[[Run, Measure], float | None], 
 
 def _reference_columns(measure: Measure) -> list[Column]:
     return [
-        Column("reference", "reference", lambda group: group.reference, fixed_text, numeric=True, best="highest"),
+        Column("reference", "reference", lambda group: group.reference, fixed_text, numeric=True),
         Column("difference", "difference", lambda group: difference(group, measure), signed_text, numeric=True),
     ]
 

@@ -127,6 +127,37 @@ def test_best_per_keeps_every_group_if_all_combinations_differ(rates):
     assert build_table(rates, sort="test.accuracy", best_per=COLUMNS).groups == tuple(rates)
 
 
+def test_the_best_of_several_rows_says_what_the_others_were_like(tmp_path):
+    values = {0.01: 0.2, 0.1: 0.5, 1.0: 0.4, 10.0: None}  # the last one diverged
+    for rate, value in values.items():
+        status = "finished" if value else "diverged"
+        write_run(tmp_path / f"sgd{rate}", [value], status=status, client={"name": "sgd", "learning_rate": rate})
+        write_run(tmp_path / f"adam{rate}", [rate / 100], client={"name": "adam", "learning_rate": rate})
+    table = build_table(
+        read_groups(tmp_path),
+        columns=["client.name", "tried", "median_tried", "at_edge"],
+        sort="test.accuracy",
+        best_per=["client.name"],
+    )
+    assert {row[0]: row[1:] for row in table.texts()} == {
+        "sgd": ["4", "30.00", "–"],  # (0.2 + 0.4) / 2: one is better, one diverged; 0.1 has rates on both sides
+        "adam": ["4", "0.55", "client"],  # (0.001 + 0.01) / 2; the best rate, 10, is the highest
+    }
+
+
+def test_a_median_that_diverged_is_empty(tmp_path):
+    for rate, value in ((0.1, 0.5), (1.0, None), (10.0, None)):
+        status = "finished" if value else "diverged"
+        write_run(tmp_path / str(rate), [value], status=status, client={"name": "sgd", "learning_rate": rate})
+    table = build_table(read_groups(tmp_path), columns=["median_tried"], sort="test.accuracy", best_per=["client.name"])
+    assert table.values() == [[None]] and table.texts() == [["–"]]
+
+
+def test_columns_of_the_best_rows_need_best_per(two_methods):
+    with pytest.raises(ValueError, match="'at_edge' is of the best of several rows: add --best-per and --sort"):
+        build_table(two_methods, columns=["at_edge"])
+
+
 @pytest.mark.parametrize("sort", [None, "client.name", "rounds_done", "seconds"])
 def test_best_per_needs_a_column_with_a_best_value(rates, sort):
     with pytest.raises(ValueError, match="--best-per needs --sort by a column with a best value"):

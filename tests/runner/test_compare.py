@@ -63,7 +63,9 @@ def test_the_chosen_rates_are_those_with_the_lowest_validation_loss(stopped_and_
         for run in map(ft.load_run, sorted((out / "tuning").glob("*fedavg*")))
     }
     assert len(losses) == 2 and found.comparison.chosen_by == "validation.loss"
-    assert found.comparison.chosen[0].rates["client"] == min(losses, key=losses.get)
+    chosen = found.comparison.chosen[0]
+    assert chosen.rates["client"] == min(losses, key=losses.get)
+    assert (chosen.value, chosen.median) == (min(losses.values()), approx(sum(losses.values()) / 2))
 
 
 def test_another_comparison_in_the_same_folder_is_refused(stopped_and_continued, capsys):

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from fedtrue.algorithm.checks import check_int
@@ -48,6 +49,7 @@ class Chosen(NamedTuple):
     contender: Contender
     rates: dict[str, float]  # {"client": …, "server": …}
     value: float  # of the metric by which they were chosen
+    median: float  # of that metric over all trials, those that diverged counted as worst: how much the rates matter
     at_edge: list[str]  # of these rates, those that are the lowest or highest that was tried
     trials: int  # learning rates that were tried
     diverged: int  # of these, those that diverged
@@ -175,7 +177,9 @@ def _choose(
             diverged.append(contender.label)
             continue
         edges, failed = at_edge(contender.spec, rates, budget), sum(not math.isfinite(value) for value, _ in values)
-        chosen.append(Chosen(contender, rates, sign * loss, edges, len(values), failed, *_memory(contender, task)))
+        middle = sign * median(value for value, _ in values)
+        trials = (edges, len(values), failed)
+        chosen.append(Chosen(contender, rates, sign * loss, middle, *trials, *_memory(contender, task)))
     return f"{split}.{metric}", chosen, diverged
 
 
