@@ -205,6 +205,7 @@ def tiny_tags(**settings):
     return change(RunConfig("synthetic_tags", task_options=sizes), parts, "test")
 
 
+@pytest.mark.slow
 def test_the_noise_piece_is_zero_with_full_batches_and_positive_with_small_ones(tmp_path):
     full, small = (diagnosed(tmp_path / str(size), tiny_tags(batch_size=size), orders=3).numbers for size in (12, 3))
     assert full.pieces["noise"].norm < 1e-5 * full.truth
@@ -222,6 +223,7 @@ def test_the_cohort_piece_equals_the_theorys_and_is_zero_with_full_participation
     assert (piece.norm < 1e-15) == (cohort == 3)
 
 
+@pytest.mark.slow
 def test_drawn_cohorts_estimate_what_all_cohorts_give(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     twelve = {"hessians": rng.uniform(1, 9, (12, 2)).tolist(), "minima": rng.normal(size=(12, 2)).tolist()}

@@ -63,6 +63,7 @@ def test_a_method_with_a_name_is_recorded_swept_and_reported(own_method):
     assert "mu 0.1" in (folder / own_method["page"]).read_text()
 
 
+@pytest.mark.slow
 def test_the_distances_on_the_page_on_pytorch_are_those_that_are_measured(run_page):
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fedtrue[torch]'")
     page = run_page("pytorch")

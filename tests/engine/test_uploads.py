@@ -53,6 +53,7 @@ def test_unsent_parts_on_the_host_give_the_bits_of_those_on_the_device():
     jax.tree.map(np.testing.assert_array_equal, on_host, on_device)
 
 
+@pytest.mark.slow
 def test_single_steps_give_the_rounds_of_one_program():
     (together, _), (single, _) = (run("robust", dispatch=way) for way in ("round", "step"))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), together, single)

@@ -81,6 +81,7 @@ def test_a_schedule_is_written_as_a_flag_recorded_in_toml_and_rebuilt_from_it(tm
     np.testing.assert_array_equal(*weights)
 
 
+@pytest.mark.slow
 def test_cells_of_a_sweep_over_a_schedules_numbers_are_the_runs_alone(tmp_path):
     (tmp_path / "s.toml").write_text(
         'task = "quadratic"\nrounds = 6\nlocal_steps = [2, 5]\n'

@@ -70,6 +70,7 @@ def test_weight_decay_and_clipping_by_norm_are_those_of_the_local_correction():
     np.testing.assert_allclose(run(ft.methods.fednova(client, tau_eff=3.0)), run(local), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_diagnosis_finds_the_bias_of_fedavg_and_none_in_fednova(tmp_path):
     def diagnosed(method, folder):
         ft.train(task(), method, rounds=50, local_steps=STEPS, out=folder)

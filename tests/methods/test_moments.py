@@ -120,6 +120,7 @@ def test_diagnosis_finds_no_bias_in_mean_gradients_under_noise_and_one_in_joint(
     assert seen.pieces["bias"].norm < 1e-9 * seen.clients_scale
 
 
+@pytest.mark.slow
 def test_diagnosis_sees_the_ratio_bias_of_small_cohorts_and_that_earlier_rounds_remove_it(tmp_path):
     now, earlier = (diagnosed(c, tmp_path / c) for c in ("moments", "moments(lagged=true)"))
     assert now.pieces["cohorts"].norm > 0.01 * now.clients_scale

@@ -73,6 +73,7 @@ def test_starts_far_apart_change_adams_contraction_and_not_sgds_on_quadratics(ta
     assert rows["SGD, starts 10"]["difference from SGD"] == 0
 
 
+@pytest.mark.slow
 def test_many_deviations_are_one_picture_with_a_panel_each(task, tmp_path):
     deviations = tuple(range(1, 7))  # 12 curves: more than there are colours
     file = tmp_path / "h.json"
