@@ -39,7 +39,7 @@ def compare(options: Namespace) -> Answer:
     )
     found = comparison_table(comparison, options.target)
     if options.picture is not None:
-        draw_differences(found.table, options.picture)
+        draw_differences(found.results, options.picture)
     return Answer(document(found), lambda: _show(found, options.markdown))
 
 
@@ -64,8 +64,9 @@ def _show(found: ComparisonTable, markdown: bool) -> None:
     if markdown:
         sys.stdout.write(found.markdown)
         return
-    columns = found.table.columns
-    numeric = [column.numeric for column in columns]
-    shown = table(str(found.comparison.out), [column.title for column in columns], found.table.texts(), numeric)
     folder = found.comparison.out
-    printer(shown, *remarks(found.comparison), f"curves and heat maps: fedtrue report {folder} -o report.html")()
+    shown = [
+        table(title, [column.title for column in of.columns], of.texts(), [column.numeric for column in of.columns])
+        for title, of in found.tables.items()
+    ]
+    printer(*shown, *remarks(found.comparison), f"curves and heat maps: fedtrue report {folder} -o report.html")()

@@ -11,8 +11,8 @@ from fedtrue.reports.labels import group_runs, runs_of, setting_text
 from fedtrue.reports.measures import Measure, SeedMean, choose_measure
 from fedtrue.reports.number_text import bytes_text, plural, value_text
 from fedtrue.reports.table_formats import to_markdown, to_records
-from fedtrue.reports.tables import build_table
-from fedtrue.reports.targets import COSTS, check_target
+from fedtrue.reports.tables import build_table, costs_until
+from fedtrue.reports.targets import check_target
 from fedtrue.runner.comparison.contenders import BASELINE
 from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_methods
 from fedtrue.runner.records import find_runs, read_run
@@ -23,23 +23,32 @@ BUDGET, SEEDS = 24, 3
 
 @dataclass(frozen=True, repr=False)
 class ComparisonTable:
-    """A comparison and its table, the best method first."""
+    """A comparison and its tables, the best method first; all of them have the same rows."""
 
     comparison: Comparison  # the chosen learning rates, the methods that were refused or diverged
-    table: Table
+    results: Table  # the metric, the differences from FedAvg, the chosen learning rates
+    costs: Table  # rounds, bytes and seconds, memory of a client
+    trials: Table  # what the choice of learning rates was like
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by title."""
+        return {"results": self.results, "costs": self.costs, "trials of learning rates": self.trials}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One dict per method that has results, with raw numbers."""
-        return to_records(self.table)
+        columns = {column.key: column for table in self.tables.values() for column in table.columns}
+        return to_records(Table(tuple(columns.values()), self.results.groups))
 
     @property
     def markdown(self) -> str:
-        """The table as Markdown, and lines about what it does not show."""
-        return to_markdown(self.table) + "".join(f"\n{line}\n" for line in remarks(self.comparison))
+        """The tables as Markdown, and lines about what they do not show."""
+        tables = "\n".join(map(to_markdown, self.tables.values()))
+        return tables + "".join(f"\n{line}\n" for line in remarks(self.comparison))
 
     def __repr__(self) -> str:
-        return f"ComparisonTable({plural(len(self.table.groups), 'method')} in {self.comparison.out})"
+        return f"ComparisonTable({plural(len(self.results.groups), 'method')} in {self.comparison.out})"
 
 
 def compare(
@@ -70,7 +79,7 @@ def compare(
             "task_options.seed", the seed of a split, learning rates are chosen at 0 and 1, 2, 3 … are reported.
 
     Returns:
-        The table (`.markdown`, `.rows`), and the choices behind it (`.comparison`).
+        The tables (`.markdown`, `.rows`), and the choices behind them (`.comparison`).
 
     >>> import tempfile, fedtrue as ft
     >>> found = ft.compare("quadratic", tempfile.mkdtemp() + "/out", budget=2, seeds=1, methods=["fedprox"], rounds=5)
@@ -91,7 +100,7 @@ def compared_config(task: str, rounds: int | None, settings: Mapping[str, Any]) 
 
 
 def comparison_table(comparison: Comparison, target: float | None = None) -> ComparisonTable:
-    """The table of the runs with the chosen learning rates."""
+    """The tables of the runs with the chosen learning rates."""
     if not comparison.chosen:
         raise ValueError(
             f"all runs of {', '.join(comparison.diverged)} diverged: give smaller learning rates as options, e.g. "
@@ -102,23 +111,26 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
     measure, chosen_by = choose_measure(runs), choose_measure(runs, comparison.chosen_by)
     check_target(target, measure, "--target")
     statistic = f"mean_last.{measure.key}"
-    costs = ["rounds_done", "bytes", "seconds"] if target is None else list(COSTS)
     status = ["status"] if any(group.status != "finished" for group in groups) else []
     has_baseline = any(each.contender.label == BASELINE for each in comparison.chosen)
     found = build_table(
         groups,
         measure.key,
-        ["run", *status, statistic, *costs],
+        ["run", *status, statistic],
         sort=statistic,
         target=target,
         best_per=["run"],  # keeps every row, and pairs it with the baseline whatever its other settings are
         against={"method": BASELINE} if has_baseline and len(groups) > 1 else None,
     )
     ranked = build_table(groups, measure.key, sort=statistic).groups
-    chosen = {each.contender.label: each for each in comparison.chosen}
-    before, after = [*_rate_columns(chosen), *_trial_columns(chosen, chosen_by)], _memory_columns(chosen)
-    columns = (found.columns[0], *before, *found.columns[1:], *after)
-    return ComparisonTable(comparison, Table(columns, ranked))
+    costs = build_table(groups, measure.key, costs_until(target), target=target)
+    chosen, run = {each.contender.label: each for each in comparison.chosen}, found.columns[0]
+    return ComparisonTable(
+        comparison,
+        Table((*found.columns, *_rate_columns(chosen)), ranked),
+        Table((run, *costs.columns, *_memory_columns(chosen)), ranked),
+        Table((run, *_trial_columns(chosen, chosen_by)), ranked),
+    )
 
 
 def _repeated(comparison: Comparison) -> list[str]:
@@ -131,7 +143,6 @@ def _rate_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
     return [
         Column("client_rate", "client rate", rate("client"), numeric=True),
         Column("server_rate", "server rate", rate("server"), numeric=True),
-        Column("at_edge", "rates at the edge", lambda group: chosen[group.name].at_edge, _edge_text),
     ]
 
 
@@ -145,6 +156,7 @@ def _trial_columns(chosen: Mapping[str, Chosen], measure: Measure) -> list[Colum
         Column("best_trial", f"best trial: {measure.title}{measure.unit}", finite("value"), text, numeric=True),
         Column("median_trial", "median trial", finite("median"), text, numeric=True),
         Column("diverged", "trials that diverged", diverged, numeric=True),
+        Column("at_edge", "rates at the edge", lambda group: chosen[group.name].at_edge, _edge_text),
     ]
 
 
@@ -161,7 +173,7 @@ def _memory_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the table does not show: how rates were chosen, and the methods without a row."""
+    """What the tables do not show: how rates were chosen, and the methods without a row."""
     edges = [each.contender.label for each in comparison.chosen if each.at_edge]
     how = f"by {comparison.chosen_by}, the mean of the last 100 rounds, at {comparison.over} 0"
     lines = [f"Learning rates were chosen {how}."]

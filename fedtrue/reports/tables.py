@@ -118,7 +118,12 @@ def default_columns(groups: Sequence[Group], measure: Measure, target: float | N
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
     keys += [f"{statistic}.{measure.key}" for statistic in ("mean_last", "final", "best")]
     keys += ["reference", "difference"] if reference_applies(groups, measure) else []
-    return [*keys, *(("rounds_done", "bytes", "seconds") if target is None else COSTS)]
+    return [*keys, *costs_until(target)]
+
+
+def costs_until(target: float | None) -> list[str]:
+    """The columns of costs: total, or until the measure reaches a target."""
+    return ["rounds_done", "bytes", "seconds"] if target is None else list(COSTS)
 
 
 def reference_applies(groups: Sequence[Group], measure: Measure) -> bool:
