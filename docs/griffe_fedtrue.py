@@ -1,7 +1,9 @@
 """How mkdocstrings reads this package. Our docstrings are Google's, except for what this adds to them: doctests get a
 heading, the fields of a class become a list of attributes, comments beside fields and constants are their
-descriptions, and defaults are shown as values."""
+descriptions, defaults are shown as values, and functions have the options and descriptions that decorators add."""
 
+import importlib
+import inspect
 import re
 from typing import Any
 
@@ -25,6 +27,8 @@ def complete(owner: griffe.Object) -> None:
     for member in list(owner.members.values()):
         if member.is_alias:
             continue
+        if member.is_function and member.decorators and owner.is_module:
+            decorate(member)
         if member.docstring:
             fields = field_list(member) if member.is_class else ""
             member.docstring.value = with_examples_heading(member.docstring.value, fields)
@@ -35,6 +39,17 @@ def complete(owner: griffe.Object) -> None:
                 parameter.default = default_value(parameter.default, member.module)
         if member.is_module or member.is_class:
             complete(member)
+
+
+def decorate(function: griffe.Function) -> None:
+    """What `@named` and its like make of a function: griffe reads the source only."""
+    made = getattr(importlib.import_module(function.module.path), function.name)
+    if made.__doc__:
+        function.docstring = griffe.Docstring(inspect.getdoc(made), parent=function)
+    for name, option in inspect.signature(made).parameters.items():
+        if name not in function.parameters:
+            kind, default = griffe.ParameterKind.keyword_only, str(option.default)
+            function.parameters.add(griffe.Parameter(name, kind=kind, default=default))
 
 
 def field_list(owner: griffe.Class) -> str:

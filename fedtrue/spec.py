@@ -15,7 +15,8 @@ the qualified name of its first function and is marked as not rebuildable.
 import ast
 import inspect
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar
@@ -30,9 +31,11 @@ P = TypeVar("P")
 
 FACTORIES: dict[str, dict[str, Callable[..., Any]]] = {}  # kind → name → factory
 COMMON_OPTIONS: dict[str, Callable[[Any], Any]] = {}  # kind → decorator of its factories, which adds options to all
+DESCRIPTIONS: dict[str, dict[str, str]] = {}  # kind → option → what it is, for docstrings that do not say it
 CONVERTERS: dict[str, Callable[[Any], Any]] = {}  # kind → how a value that is neither name nor spec becomes a part
 KINDS_OF_OPTIONS: dict[str, str] = {}  # option → kind, for options that take a part and are not called like its kind
 NOT_REBUILDABLE = {"rebuildable": False}
+ROW = re.compile(r" {8}\S.*\n(?: {9,}.*\n)*")  # of `Args:`, with the lines that continue it
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -89,6 +92,7 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
         if kind in COMMON_OPTIONS:
             factory = COMMON_OPTIONS[kind](factory)
         signature = inspect.signature(factory)
+        factory.__doc__ = with_rows(factory.__doc__, signature.parameters, DESCRIPTIONS.get(kind, {}))
 
         @wraps(factory)
         def build(*positional: Any, **options: Any) -> P:
@@ -144,9 +148,20 @@ def with_common_options(
     signature = inspect.signature(factory)
     added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in descriptions]
     build.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
-    described = "".join(f"        {name}: {text}\n" for name, text in descriptions.items())
-    build.__doc__ = (factory.__doc__ or "").replace("\n\n    Returns:", f"\n{described}\n    Returns:")
+    build.__doc__ = with_rows(factory.__doc__, build.__signature__.parameters, descriptions)  # type: ignore[attr-defined]
     return build
+
+
+def with_rows(text: str | None, options: Iterable[str], descriptions: Mapping[str, str]) -> str:
+    """A docstring whose `Args:` describe these options, in this order; what it says of an option itself stays."""
+    above, returns, below = (text or "").partition("    Returns:")
+    summary, heading, rows = above.partition("    Args:\n")
+    if not returns:
+        return summary + heading + rows
+    own = {row.split(":")[0].strip(): row for row in re.findall(ROW, rows)}
+    rows_of = {name: f"        {name}: {descriptions[name]}\n" for name in options if name in descriptions} | own
+    ordered = "".join(rows_of[name] for name in dict.fromkeys([*options, *own]) if name in rows_of)
+    return f"{summary}    Args:\n{ordered}\n{returns}{below}" if ordered else (text or "")
 
 
 def option_kind(option: str) -> str | None:

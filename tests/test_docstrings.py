@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 import fedtrue as ft
+from fedtrue.spec import FACTORIES, option_table, with_rows
 
 MISSING = tuple(f"fedtrue.{name}" for name, needed in ft.LAZY.items() if not find_spec(needed))
 MODULES = [
@@ -53,3 +54,26 @@ def test_every_public_function_says_what_it_takes_and_returns(name):
     assert "Returns:" in text, f"{name} does not say what it returns"
     if name.split(".")[-1] not in NEED_DATA | {"sweep", "report"}:
         assert ">>>" in text, f"{name} has no example"
+
+
+@pytest.mark.parametrize("kind", FACTORIES)
+def test_every_option_of_every_part_is_described_where_the_part_describes_options(kind):
+    for name, factory in FACTORIES[kind].items():
+        text = factory.__doc__ or ""
+        if "Args:" in text and factory.__module__.startswith("fedtrue."):
+            missing = [option for option in option_table(factory) if f"        {option}: " not in text]
+            assert not missing, f"{kind} {name}: {missing}"
+
+
+def test_a_common_option_is_described_at_its_place_unless_the_part_describes_it():
+    text = (
+        "One line.\n\n    Args:\n        b: own,\n            two lines.\n        d: own.\n\n    Returns:\n        x\n"
+    )
+    rows = {"a": "common.", "b": "common.", "c": "common.", "e": "of others."}
+    assert with_rows(text, ["a", "b", "c", "d"], rows) == (
+        "One line.\n\n    Args:\n        a: common.\n        b: own,\n            two lines.\n        c: common.\n"
+        "        d: own.\n\n    Returns:\n        x\n"
+    )
+    without = "One line.\n\n    Returns:\n        x\n"
+    assert with_rows(without, ["a"], rows) == "One line.\n\n    Args:\n        a: common.\n\n    Returns:\n        x\n"
+    assert with_rows(without, ["d"], rows) == without and with_rows(None, ["a"], rows) == ""

@@ -22,7 +22,7 @@ from fedtrue.algorithm.trace import Trace
 from fedtrue.algorithm.upload import NO_UPLOAD, Upload, upload_options
 from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
-from fedtrue.spec import COMMON_OPTIONS, Part, accepts, by_name, from_spec, named
+from fedtrue.spec import COMMON_OPTIONS, DESCRIPTIONS, Part, accepts, by_name, from_spec, named
 
 OWN, TABLE, WEIGHTS = "own", "table", "weights"  # of the correction's state: its own, the mean of all clients' last
 # reports, and what it keeps of the cohorts' weights
@@ -50,6 +50,16 @@ class Method(Part):
 
 
 COMMON_OPTIONS["method"] = upload_options  # every method takes them
+DESCRIPTIONS["method"] = {  # of options that many methods take
+    "client": "the clients' optimizer, one of `ft.client`.",
+    "client_rate": "the clients' learning rate, a number, a schedule or a function of the round.",
+    "server_rate": "the server's learning rate.",
+    "server": "the server's optimizer, one of `ft.server`, or any optax transformation.",
+    "correction": '"none", "local", "joint", "moments", a table with options, or an `ft.Correction`.',
+    "trace": '"first_gradient", "exact", or "paper" for Algorithm 1\'s.',
+    "sampling": 'one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".',
+    "weighting": '"uniform", "examples" or "tokens"; without it, as the task\'s objective weighs clients.',
+}
 
 
 class ServerStep(NamedTuple):
@@ -132,13 +142,7 @@ def fedopt(
     """Wang et al. 2021: any client and server optimizer, corrected; Algorithm 1, and the choices around it.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", "moments", a table with options, or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         client_state: "restart", "sync" or "inherit": where a client's optimizer state comes from.
-        sampling: one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

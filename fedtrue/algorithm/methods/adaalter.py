@@ -48,8 +48,6 @@ def adaalter(
         initial_accumulator: B² before the first round.
         server: the server's optimizer, one of `ft.server`; SGD with rate 1 takes the mean of the weights, as published.
         correction: "none", "local", "joint", or an `ft.Correction`; the trace is the exact one.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

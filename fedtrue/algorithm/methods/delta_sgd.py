@@ -51,10 +51,7 @@ def delta_sgd(
         gamma: γ, which multiplies the inverse of the local smoothness.
         delta: δ, how fast a step size may grow.
         initial_ratio: θ_0, the ratio of step sizes before the first.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
         correction: "none", "local", "joint", or an `ft.Correction`; the trace is the exact one, N = Σ η_k.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

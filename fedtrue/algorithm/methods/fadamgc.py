@@ -33,11 +33,7 @@ def fadamgc(
 
     Args:
         client: the clients' optimizer, one of `ft.client`; published with AMSGrad without bias correction.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         sampling: "uniform": a client that keeps a memory must not be drawn twice.
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

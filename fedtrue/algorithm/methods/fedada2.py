@@ -41,9 +41,6 @@ def fedada2(
         epsilon: ε_s, added to the root.
         bias_correction: correct the server's moments for their start at 0.
         correction: "none" as published, "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

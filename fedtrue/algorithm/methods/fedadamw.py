@@ -43,8 +43,6 @@ def fedadamw(
         epsilon: ε, added to the root.
         weight_decay: λ of the clients' decoupled weight decay.
         server: the server's optimizer, one of `ft.server`; SGD with rate 1 takes the mean of the weights, as published.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

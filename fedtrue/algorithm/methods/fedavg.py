@@ -30,12 +30,6 @@ def fedavg(
 ) -> Method:
     """McMahan et al. 2017: client SGD, the server takes the weighted mean.
 
-    Args:
-        client_rate: the clients' learning rate, a number, a schedule or a function of the round.
-        server_rate: the server's learning rate.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
-
     Returns:
         A method for `ft.train`.
 
@@ -57,11 +51,7 @@ def fedavgm(
     """Hsu et al. 2019: client SGD, server momentum.
 
     Args:
-        client_rate: the clients' learning rate, a number, a schedule or a function of the round.
-        server_rate: the server's learning rate.
         beta: β of the server's momentum.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.
@@ -84,11 +74,7 @@ def fedadagrad(
     """Reddi et al. 2021: client SGD, server Adagrad.
 
     Args:
-        client_rate: the clients' learning rate, a number, a schedule or a function of the round.
-        server_rate: the server's learning rate.
         epsilon: ε_s, added to the root.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.
@@ -113,13 +99,9 @@ def fedadam(
     """Reddi et al. 2021: client SGD, server Adam.
 
     Args:
-        client_rate: the clients' learning rate, a number, a schedule or a function of the round.
-        server_rate: the server's learning rate.
         beta1: β₁ of the server's momentum.
         beta2: β₂ of its squared pseudo-gradients.
         epsilon: ε_s, added to the root.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.
@@ -144,13 +126,9 @@ def fedyogi(
     """Reddi et al. 2021: client SGD, server Yogi.
 
     Args:
-        client_rate: the clients' learning rate, a number, a schedule or a function of the round.
-        server_rate: the server's learning rate.
         beta1: β₁ of the server's momentum.
         beta2: β₂ of its squared pseudo-gradients.
         epsilon: ε_s, added to the root.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

@@ -43,13 +43,9 @@ def feddane(
     evaluated on the batch of each local step, not on all data of the client first.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
         mu: μ of the proximal term.
         server: the server's optimizer, one of `ft.server`; SGD with rate 1 takes the mean of the y_i, as published.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size", for both cohorts.
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+        sampling: of both cohorts, one of `ft.sampling`, by name.
 
     Returns:
         A method for `ft.train`.

@@ -45,10 +45,7 @@ def feddyn(
     With `weighting` or a correction clients send their uncorrected update too, for the server's s.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
         alpha: a, the strength of the pull; the server steps by 1/a times the mean gradient term.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
         sampling: "uniform": a client that keeps a memory must not be drawn twice.
         weighting: "uniform", "examples" or "tokens" for the mean of the y_i; without it, as the task's objective.
 

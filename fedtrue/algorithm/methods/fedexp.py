@@ -43,12 +43,8 @@ def fedexp(
     rounds' weights; here the weights are those of the last round.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
         epsilon: ε, added to ‖Δ̄‖²; of the size of the squared norm of an update.
         correction: "none", "local", "joint", or an `ft.Correction` that sends "update" and has no table.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

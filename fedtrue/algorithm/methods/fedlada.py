@@ -51,8 +51,6 @@ def fedlada(
         beta2: β₂ of the squared gradients.
         epsilon: ε: V starts at ε², and no ε is added to the root.
         server: the server's optimizer, one of `ft.server`; SGD with rate 1 takes the mean of the weights.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

@@ -45,9 +45,6 @@ def fednova(
         client: the clients' optimizer, `ft.client.sgd` or `ft.client.momentum`.
         mu: μ of a proximal term, as FedProx has it.
         tau_eff: "mean": the weighted mean of the cohort's N_i; or a number.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

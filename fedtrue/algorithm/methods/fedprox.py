@@ -27,13 +27,7 @@ def fedprox(
     With any client optimizer and correction; the exact trace accounts for the pull.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
         mu: μ, the strength of the pull.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

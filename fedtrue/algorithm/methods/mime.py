@@ -58,14 +58,6 @@ def mime(
     A round has two phases with the same cohort. ∇F_i(x) is the mean over the batches of the client's local steps: the
     full local gradient where these are an epoch. With bias correction the first round only gathers statistics.
 
-    Args:
-        client: the clients' optimizer, one of `ft.client`.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
-
     Returns:
         A method for `ft.train`.
 

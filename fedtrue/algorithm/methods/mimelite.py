@@ -38,14 +38,6 @@ def mimelite(
 
     With bias correction the first round only gathers statistics: it has none to step with.
 
-    Args:
-        client: the clients' optimizer, one of `ft.client`.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
-
     Returns:
         A method for `ft.train`.
 

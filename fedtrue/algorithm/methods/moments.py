@@ -44,8 +44,6 @@ def moments(
         epsilon: ε, added to √V.
         lagged: take V and T from earlier rounds, so that they do not depend on the gradients that they scale.
         table: every client keeps its last report, and the server the mean of all of them (variance reduction).
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

@@ -45,13 +45,7 @@ def scaffold(
     """Karimireddy et al. 2020: control variates take out the differences between clients; each keeps one array.
 
     Args:
-        client: the clients' optimizer, one of `ft.client`.
         option: "I": c_i is the gradient at the server's weights; "II": the mean of the local gradients.
-        server: the server's optimizer, one of `ft.server`, or any optax transformation.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

@@ -43,10 +43,6 @@ def slowmo(
         client: the clients' optimizer, one of `ft.client`; its state restarts in every round.
         server_rate: α, the slow learning rate.
         beta: β of the slow momentum.
-        correction: "none", "local", "joint", or an `ft.Correction`.
-        trace: "first_gradient", "exact", or "paper" for Algorithm 1's.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.

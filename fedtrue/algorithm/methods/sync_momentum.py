@@ -42,8 +42,6 @@ def sync_momentum(
         server_rate: the server's learning rate; 1 takes the mean of the clients' weights, as published.
         beta: β of the momentum.
         nesterov: look ahead by one momentum step.
-        sampling: "uniform" or "by_size".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
 
     Returns:
         A method for `ft.train`.
