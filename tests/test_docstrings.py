@@ -66,12 +66,10 @@ def test_every_option_of_every_part_is_described_where_the_part_describes_option
 
 
 def test_a_common_option_is_described_at_its_place_unless_the_part_describes_it():
-    text = (
-        "One line.\n\n    Args:\n        b: own,\n            two lines.\n        d: own.\n\n    Returns:\n        x\n"
-    )
+    text = "One line.\n\n    Args:\n        b: own,\n            more.\n        d: own.\n\n    Returns:\n        x\n"
     rows = {"a": "common.", "b": "common.", "c": "common.", "e": "of others."}
     assert with_rows(text, ["a", "b", "c", "d"], rows) == (
-        "One line.\n\n    Args:\n        a: common.\n        b: own,\n            two lines.\n        c: common.\n"
+        "One line.\n\n    Args:\n        a: common.\n        b: own,\n            more.\n        c: common.\n"
         "        d: own.\n\n    Returns:\n        x\n"
     )
     without = "One line.\n\n    Returns:\n        x\n"
