@@ -5,7 +5,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code: 0; 2 for a user error, explained in one line; 130 after Ctrl-C."""
     options = build_parser().parse_args(arguments)
     try:
-        answer = options.command(options)
+        with short_warnings():
+            answer = options.command(options)
     except (ValueError, OSError) as error:
         print(f"fedtrue: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -51,6 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Warnings as one line, without a place in our code."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"fedtrue: {' '.join(str(message).split())}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _how_to_install(package: str) -> str:

@@ -146,6 +146,12 @@ def test_every_argument_has_a_help_text_and_every_flag_with_a_value_a_metavar_or
                 assert has_default or action.dest in ("settings", "document"), (parser.prog, action.dest)
 
 
+def test_a_warning_is_one_line_without_a_place_in_the_code():
+    twice = ["--client", "sgd", "--sampling", "by_size", "--weighting", "examples"]
+    told = fedtrue("run", "quadratic", *twice, "--rounds", "1").stderr
+    assert "fedtrue: sampling 'by_size' with weighting 'examples' counts a client's size twice\n" in told
+
+
 def test_out_is_o_for_short_in_every_command():
     flags = [action.option_strings for parser in parsers(build_parser()) for action in parser._actions]
     assert {tuple(names) for names in flags if "--out" in names} == {("-o", "--out")}

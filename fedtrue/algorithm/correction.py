@@ -30,6 +30,7 @@ from fedtrue.spec import FACTORIES, Part, accepts, by_name, named
 
 Sent = dict[str, Any]  # name → what is summed over clients with their weights
 WEIGHTS_BETA = 0.99  # cohorts differ in weight and steps, their mean does not: an average over about 100 rounds
+SERVER_RATE = 0.003  # of moments, whose steps are about as long as the rate in every coordinate, as Adam's
 EPSILON = 1e-5  # of √V: below it a coordinate's steps shrink; as the server optimizers' in the paper's grid
 
 
@@ -96,6 +97,7 @@ class Correction(Part):
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
     scales: frozenset[str] = frozenset()  # which of what is sent is not below 0 and divides: never made sparse
     denominator: Average = THIS_ROUND  # what weighted sums are divided by: the weight of this round's clients
+    server_rate: float = 1.0  # of server SGD, to begin with
 
     @property
     def needs_trace(self) -> bool:
@@ -190,6 +192,7 @@ def moments(
         table="gradient" if table else None,
         scales=frozenset({"square", "steps"}),
         denominator=of_weights,
+        server_rate=SERVER_RATE,
     )
 
 

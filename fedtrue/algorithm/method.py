@@ -153,6 +153,12 @@ def fedopt(
     ('adagrad', 'joint')
     """
     look_up("client_state", CLIENT_STATES, client_state)
+    if server == from_spec("sgd", "server") and correction.server_rate != 1:
+        warnings.warn(
+            f"the default rate of server SGD, 1, is far too large for correction {correction.name!r} on most tasks: "
+            f"begin with a server rate of {correction.server_rate}",
+            stacklevel=4,
+        )
     clients = ClientParts(client, trace, correction, client_state)
     if client_state != "sync":
         return federated(clients, server, sampling, weighting)

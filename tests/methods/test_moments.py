@@ -98,6 +98,14 @@ def test_a_default_report_is_not_recorded_and_another_is():
     assert spec == {"name": "moments", "report": "intercept"}
 
 
+def test_a_server_rate_of_1_is_said_to_be_too_large_where_the_correction_makes_steps_of_its_length(recwarn):
+    client = ft.client.adam(0.1)
+    ft.fedopt(client, ft.server.sgd(0.01), correction="moments"), ft.fedopt(client), ft.methods.moments(client)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="begin with a server rate of 0.003"):
+        ft.fedopt(client, correction="moments")
+
+
 def test_a_wrong_report_is_refused_with_the_nearest_name(capsys):
     command = ["run", "quadratic", "--client", "sgd", "--client-rate", "0.1", "--correction", "local(report=mean)"]
     assert main(command) == 2

@@ -22,7 +22,7 @@ from fedtrue.types import LearningRate
 @named("method")
 def moments(
     client: ClientOptimizer = by_name("adagrad"),
-    server_rate: LearningRate = 0.003,
+    server_rate: LearningRate = correction.SERVER_RATE,
     report: Report = by_name("mean_gradient"),
     beta: float = 0.8,
     epsilon: float = correction.EPSILON,
