@@ -60,6 +60,11 @@ class LocalRule(NamedTuple):
     begin: Callable[[Broadcast], dict[str, Any]] | None = None  # {"optimizer", "move"}: states before the first step
     step_term: Callable[[Broadcast], Any] | None = None  # what is added to every step, behind the preconditioner
 
+    @property
+    def corrects(self) -> bool:
+        """Whether clients add to their gradients what they learn from round to round: control variates."""
+        return self.term is not None and self.init_memory is not None
+
 
 class ClientParts(NamedTuple):
     """What the clients of a method are made of: all that theory and diagnosis need to take their work apart."""

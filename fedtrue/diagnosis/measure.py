@@ -56,6 +56,7 @@ class Diagnosis:
     orders: int
     client_weights: np.ndarray  # n_i of the sampled clients
     numbers: Decomposition
+    control_variates: bool = False  # whether clients learn how they differ from the mean
 
 
 def measure_round(
@@ -127,6 +128,7 @@ def measure_round(
         orders=orders,
         client_weights=weights[np.isfinite(weights)],
         numbers=numbers,
+        control_variates=method.clients.rule.corrects,
     )
 
 

@@ -13,7 +13,6 @@ from fedtrue.spec import part_name, part_options
 MIN_SHARE = 0.5  # of the true gradient: at a fixed point the pieces cancel it, so the cause has about half of it
 MAX_DISAGREEMENT = 0.01  # of the clients' gradients: a mean gradient below a hundredth of them counts as converged
 MIN_Z_SCORE = 2.0  # standard errors: a smaller effect can be explained by sampling alone
-CONTROL_VARIATES = ("scaffold", "fadamgc", "feddyn", "fedpd", "fedsplit")  # methods whose clients learn how they differ
 
 UNBIASED = "No non-vanishing bias of note"
 
@@ -108,7 +107,7 @@ def _bias(diagnosis: Diagnosis) -> tuple[str, str]:
         if _choice(diagnosis, "trace") == "exact":
             return "the bias of the exact trace, which fails for weights without a gradient in a first batch", cure
         return "the bias of the paper's trace, which is not what the clients' preconditioners add up to", cure
-    if part_name(diagnosis.method) in CONTROL_VARIATES:
+    if diagnosis.control_variates:
         return "control variates that have not converged yet", "train for more rounds"
     reason = f"the non-vanishing bias of uncorrected clients, which enter with {n.min():.2g} to {n.max():.2g} times"
     cure = "use --correction joint"
