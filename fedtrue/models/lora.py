@@ -67,8 +67,9 @@ def lora_subset(init: Callable[[Array], PyTree], choice: Lora) -> TrainedSubset:
         keys = jax.random.split(jax.random.fold_in(key, 1), len(matrices))
         adapters = {}
         for own_key, (name, (m, n)) in zip(keys, matrices.items()):
-            a = jax.random.normal(own_key, (m, choice.rank), leaves[name].dtype) / math.sqrt(m)
-            adapters[name] = {"a": a, "b": jnp.zeros((choice.rank, n), leaves[name].dtype)}
+            dtype = jnp.promote_types(leaves[name].dtype, jnp.float32)  # the frozen weights may be coarser
+            a = jax.random.normal(own_key, (m, choice.rank), dtype) / math.sqrt(m)
+            adapters[name] = {"a": a, "b": jnp.zeros((choice.rank, n), dtype)}
         return {"adapters": adapters, "also": frozen.init(key)}
 
     def complete(params: Params, others: PyTree = None) -> PyTree:

@@ -49,6 +49,12 @@ def weight_shapes(init: Callable[[Array], PyTree]) -> PyTree:
 
 def subset_of(init: Callable[[Array], PyTree], shapes: PyTree, chosen: set[str]) -> TrainedSubset:
     """The leaves of these names. All others are those of `init(jax.random.key(0))`, whatever the seed of the run."""
+    for name, leaf in named_leaves(shapes).items():
+        if name in chosen and jnp.finfo(leaf.dtype).bits < 32:
+            raise ValueError(
+                f"the weights {name!r} are {leaf.dtype.name}, too coarse for averages of squares (1 − 0.001 is 1): "
+                'keep them in float32, and give precision="bfloat16" to compute in it'
+            )
 
     def part(tree: PyTree, trained: bool) -> PyTree:
         keep = lambda path, leaf: leaf if (leaf_name(path) in chosen) is trained else None

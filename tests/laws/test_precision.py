@@ -79,3 +79,9 @@ def test_a_wrong_precision_is_refused():
         ft.tasks.with_precision(ft.tasks.quadratic(), "bfloat16")
     with pytest.raises(ValueError, match="has precision 'bfloat16' already: set it once"):
         ft.tasks.with_precision(own_task(precision="bfloat16"), "float32")
+
+
+def test_weights_that_are_coarse_themselves_are_refused_with_the_cure():
+    """0.999 is 1 in bfloat16: Adam's average of squares would stay 0."""
+    with pytest.raises(ValueError, match='float32, and give precision="bfloat16"'):
+        ft.tasks.from_arrays(CLIENTS, lambda key: jnp.zeros(8, jnp.bfloat16), loss=lambda w, example: example["x"] @ w)

@@ -139,6 +139,14 @@ def test_an_array_with_more_axes_is_the_matrix_with_the_fewest_adapter_weights(s
     assert matrix_shape(shape) == matrix
 
 
+def test_adapters_of_coarse_weights_are_float32():
+    """Large models are kept in bfloat16; what is trained is not."""
+    subset = lora_subset(lambda key: {"w": jnp.ones((8, 6), jnp.bfloat16)}, ft.tasks.lora(2))
+    trained = subset.init(jax.random.key(0))
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(trained)} == {"float32"}
+    assert subset.complete(trained)["w"].dtype == jnp.bfloat16
+
+
 def test_lora_without_matrices_or_without_a_rank_is_refused():
     with pytest.raises(ValueError, match="lora: rank is 0: choose at least 1"):
         ft.tasks.lora(0)
