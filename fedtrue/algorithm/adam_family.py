@@ -51,16 +51,6 @@ def adam(
 ) -> ClientOptimizer:
     """m' = β₁ m + (1−β₁) g,  v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P m', bias-corrected.
 
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
-        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
-
     Returns:
         A client optimizer for `ft.fedopt`.
 
@@ -92,16 +82,6 @@ def yogi(
 ) -> ClientOptimizer:
     """v' = v − (1−β₂) sign(v − g²) g²; otherwise Adam, its bias correction too, as in the authors' class.
 
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
-        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
-
     Returns:
         A client optimizer for `ft.fedopt`.
 
@@ -132,16 +112,6 @@ def amsgrad(
     epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """v' as Adam,  u' = max(u, v'),  P = 1/(√u' + ε): a preconditioner that never grows.
-
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
-        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -175,16 +145,6 @@ def adabelief(
     epsilon_after_correction: bool = False,
 ) -> ClientOptimizer:
     """b' = β₁ b + (1−β₁) g,  v' = β₂ v + (1−β₂) (g − b')²: the spread of the gradients about what was believed.
-
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        bias_correction: correct for the start at 0, as Keras does.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
-        epsilon_after_correction: add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.
 
     Returns:
         A client optimizer for `ft.fedopt`.

@@ -19,7 +19,7 @@ from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.move import Move, float_type, momentum_move, plain_move
 from fedtrue.algorithm.schedule import round_schedule
 from fedtrue.algorithm.step_options import NO_OPTIONS, StepOptions, with_step_options
-from fedtrue.spec import Part, accepts, named
+from fedtrue.spec import DESCRIPTIONS, Part, accepts, named
 from fedtrue.types import Array, LearningRate
 
 EPSILON = 1e-7  # the paper's; larger values hide the client's adaptivity
@@ -104,13 +104,23 @@ def decayed(v: Any, g: Any, beta: Any) -> Any:
     return jax.tree.map(lambda v, g: beta * v + (1 - beta) * g**2, v, g)
 
 
+DESCRIPTIONS["client"] = {  # of options that several of them take
+    "learning_rate": "η, a number, a schedule or a function of the round.",
+    "beta": "β of the momentum.",
+    "beta1": "β₁ of the momentum.",
+    "beta2": "β₂ of the squared gradients.",
+    "epsilon": "ε, added to the root.",
+    "initial_accumulator": "where v starts in every round.",
+    "bias_correction": "correct for the start at 0, as Keras does.",
+    "lagged": "take P from the gradients before this step, so that it does not depend on the gradient it multiplies.",
+    "epsilon_after_correction": "add ε to √(v/(1−β₂ᵗ)), as PyTorch and optax do; without it to √v, as Keras does.",
+}
+
+
 @named("client")
 @with_step_options
 def sgd(learning_rate: LearningRate) -> ClientOptimizer:
     """step = g.
-
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -136,8 +146,6 @@ def momentum(
     """m' = β m + (1−d) g, step = m' (heavy ball) or β m' + (1−d) g (Nesterov); d = β unless given, as Algorithm 1.
 
     Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta: β of the momentum.
         dampening: d, what the new gradient is dampened by; β without it, as Algorithm 1 has it.
         nesterov: look ahead by one momentum step.
 
@@ -161,12 +169,6 @@ def adagrad(
     learning_rate: LearningRate, epsilon: float = EPSILON, initial_accumulator: float = 0.1, lagged: bool = False
 ) -> ClientOptimizer:
     """v' = v + g²,  P = 1/(√v' + ε),  step = P g.
-
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
 
     Returns:
         A client optimizer for `ft.fedopt`.
@@ -194,13 +196,6 @@ def rmsprop(
 ) -> ClientOptimizer:
     """v' = β₂ v + (1−β₂) g²,  P = 1/(√v' + ε),  step = P g.
 
-    Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε, added to the root.
-        initial_accumulator: where v starts in every round.
-        lagged: take P from the gradients before this step, so that it does not depend on the gradient it multiplies.
-
     Returns:
         A client optimizer for `ft.fedopt`.
 
@@ -224,7 +219,6 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
 
     Args:
         preconditioners: one diagonal (clients, d) or matrix (clients, d, d) per client.
-        learning_rate: η, a number, a schedule or a function of the round.
 
     Returns:
         A client optimizer for `ft.fedopt`.

@@ -119,8 +119,6 @@ def muon(
     In the clients' state `sync` P comes from the mean of the clients' last momenta, while the step's own restarts.
 
     Args:
-        learning_rate: η, a number, a schedule or a function of the round.
-        beta: β of the momentum.
         epsilon: ε; singular values of m' well below √ε are not scaled up to 1.
         vector_rate: the rate of arrays with fewer than two axes, as a multiple of η.
         beta2: their β₂ of the squared gradients.
@@ -169,7 +167,6 @@ def shampoo(
     array but the last count as rows. Arrays with fewer than two axes step as Adagrad's.
 
     Args:
-        learning_rate: η, a number, a schedule or a function of the round.
         epsilon: ε, added to the eigenvalues (to the root, for arrays with fewer than two axes).
         initial_accumulator: c; R and L start at c I in every round.
         sides: "one" or "both".

@@ -14,7 +14,7 @@ import optax
 
 from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.schedule import round_schedule
-from fedtrue.spec import FACTORIES, Part, accepts, named, unnamed, with_spec
+from fedtrue.spec import DESCRIPTIONS, FACTORIES, Part, accepts, named, unnamed, with_spec
 from fedtrue.types import LearningRate
 
 EPSILON = 1e-3  # Reddi et al.'s default degree of adaptivity; the paper tunes it in {1e-7 … 1e-1}
@@ -63,12 +63,19 @@ def _adaptive(
     return ServerOptimizer(init, update)
 
 
+DESCRIPTIONS["server"] = {  # of options that several of them take
+    "learning_rate": "α, a number, a schedule or a function of the round.",
+    "beta": "β of the momentum.",
+    "beta1": "β₁ of the momentum.",
+    "beta2": "β₂ of the squared gradients.",
+    "epsilon": "ε_s, added to the root: the degree of adaptivity.",
+    "initial_accumulator": "where v starts in round 0.",
+}
+
+
 @named("server")
 def sgd(learning_rate: LearningRate = 1.0) -> ServerOptimizer:
     """x' = x − α Δ.
-
-    Args:
-        learning_rate: α, a number, a schedule or a function of the round.
 
     Returns:
         A server optimizer for `ft.fedopt`.
@@ -84,10 +91,6 @@ def sgd(learning_rate: LearningRate = 1.0) -> ServerOptimizer:
 def momentum(learning_rate: LearningRate, beta: float = 0.9) -> ServerOptimizer:
     """m' = β m + Δ,  x' = x − α m'.
 
-    Args:
-        learning_rate: α, a number, a schedule or a function of the round.
-        beta: β of the momentum.
-
     Returns:
         A server optimizer for `ft.fedopt`.
 
@@ -102,11 +105,6 @@ def momentum(learning_rate: LearningRate, beta: float = 0.9) -> ServerOptimizer:
 @named("server")
 def adagrad(learning_rate: LearningRate, epsilon: float = EPSILON, initial_accumulator: float = 0.0) -> ServerOptimizer:
     """v' = v + Δ²,  x' = x − α Δ / (√v' + ε_s).
-
-    Args:
-        learning_rate: α, a number, a schedule or a function of the round.
-        epsilon: ε_s, added to the root: the degree of adaptivity.
-        initial_accumulator: where v starts in round 0.
 
     Returns:
         A server optimizer for `ft.fedopt`.
@@ -130,11 +128,6 @@ def adam(
     """v' = β₂ v + (1−β₂) Δ²,  x' = x − α m' / (√v' + ε_s), in round t with bias correction α √(1−β₂ᵗ) / (1−β₁ᵗ) for α.
 
     Args:
-        learning_rate: α, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε_s, added to the root: the degree of adaptivity.
-        initial_accumulator: where v starts in round 0.
         bias_correction: as Keras does it, not of ε_s; with β₂ = 0.999 it is the server Adam of the paper's authors.
 
     Returns:
@@ -161,13 +154,6 @@ def yogi(
     initial_accumulator: float = 0.0,
 ) -> ServerOptimizer:
     """v' = v − (1−β₂) sign(v − Δ²) Δ²,  x' = x − α m' / (√v' + ε_s).
-
-    Args:
-        learning_rate: α, a number, a schedule or a function of the round.
-        beta1: β₁ of the momentum.
-        beta2: β₂ of the squared gradients.
-        epsilon: ε_s, added to the root: the degree of adaptivity.
-        initial_accumulator: where v starts in round 0.
 
     Returns:
         A server optimizer for `ft.fedopt`.
