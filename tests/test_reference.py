@@ -100,7 +100,8 @@ def test_a_name_in_the_glossary_that_does_not_exist_is_found():
         exists("ft.trains")
 
 
-MEASURING = [DOCS / "mathematics.md", DOCS / "benchmarks.md", DOCS / "results.md", *(DOCS / "results").glob("*.md")]
+PAGES_OF_NUMBERS = ("mathematics", "benchmarks", "results", "comparison")
+MEASURING = [*(DOCS / f"{name}.md" for name in PAGES_OF_NUMBERS), *(DOCS / "results").glob("*.md")]
 MEASURED = "".join(page.read_text() for page in MEASURING)
 
 
