@@ -67,6 +67,16 @@ def average_over_rounds(beta: Any, lagged: bool = False) -> Average:
     return Average(init, update)
 
 
+def sum_over_rounds(lagged: bool = False) -> Average:
+    """A' = A + value. `lagged`: A of earlier rounds is used, or the value where that is larger."""
+
+    def update(total: Any, value: Any) -> tuple[Any, Any]:
+        new = jax.tree.map(jnp.add, total, value)
+        return jax.tree.map(jnp.maximum, total, value) if lagged else new, new
+
+    return Average(lambda like: jax.tree.map(jnp.zeros_like, like), update)
+
+
 def _mean_of(state: dict[str, Any]) -> Any:
     weight = jnp.where(state["weight"] > 0, state["weight"], 1)
     return jax.tree.map(lambda a: (a / weight).astype(a.dtype), state["total"])
@@ -156,6 +166,7 @@ def moments(
     epsilon: float = EPSILON,
     lagged: bool = False,
     table: bool = False,
+    accumulate: bool = False,
 ) -> Correction:
     """T Σ w_i ḡ_i / (W (√V + ε)): clients report what they saw, and the server takes its scale from their squares.
 
@@ -167,10 +178,14 @@ def moments(
     `lagged`: V, T and W are those of earlier rounds, so they do not depend on the gradients that they scale. Where the
     share of this round in an average is larger it takes their place, which keeps the bound: else a coordinate that was
     absent so far would be divided by ε.
+
+    `accumulate`: V is the sum over rounds instead of their average, as Adagrad's. Steps then shrink with the square
+    root of the number of rounds, so noise averages out at a constant rate, and the share of this round in V vanishes.
     """
     check_float("moments: beta", beta, high=1.0)
     check_float("moments: epsilon", epsilon)
-    of_squares, of_weights = average_over_rounds(beta, lagged), average_over_rounds(WEIGHTS_BETA, lagged)
+    of_squares = sum_over_rounds(lagged) if accumulate else average_over_rounds(beta, lagged)
+    of_weights = average_over_rounds(WEIGHTS_BETA, lagged)
 
     def send(steps: Steps) -> Sent:
         return {"gradient": report.gradient(steps), "square": steps.mean_square, "steps": _number(steps.count)}
