@@ -22,7 +22,7 @@ from fedtrue.algorithm.trace import Trace
 from fedtrue.algorithm.upload import NO_UPLOAD, Upload, upload_options
 from fedtrue.algorithm.weighting import Weighting, uniform
 from fedtrue.names import look_up
-from fedtrue.spec import COMMON_OPTIONS, DESCRIPTIONS, Part, accepts, by_name, from_spec, named
+from fedtrue.spec import COMMON_OPTIONS, DESCRIPTIONS, Part, accepts, by_name, from_spec, named, part_options
 
 OWN, TABLE, WEIGHTS = "own", "table", "weights"  # of the correction's state: its own, the mean of all clients' last
 # reports, and what it keeps of the cohorts' weights
@@ -153,12 +153,7 @@ def fedopt(
     ('adagrad', 'joint')
     """
     look_up("client_state", CLIENT_STATES, client_state)
-    if server == from_spec("sgd", "server") and correction.server_rate != 1:
-        warnings.warn(
-            f"the default rate of server SGD, 1, is far too large for correction {correction.name!r} on most tasks: "
-            f"begin with a server rate of {correction.server_rate}",
-            stacklevel=4,
-        )
+    _check_server_rate(server, correction)
     clients = ClientParts(client, trace, correction, client_state)
     if client_state != "sync":
         return federated(clients, server, sampling, weighting)
@@ -276,6 +271,17 @@ def _check_correction(clients: ClientParts) -> None:
         raise ValueError(
             f"correction {correction.name!r} reports gradients, which contain no weight decay: leave weight_decay out "
             f"of the clients' {optimizer.name!r}, and let the server decay, e.g. by optax.add_decayed_weights"
+        )
+
+
+def _check_server_rate(server: ServerOptimizer, correction: Correction) -> None:
+    """Warns of server SGD's default rate where the correction is made for another. Traced rates were given."""
+    rate = part_options(server.spec).get("learning_rate")
+    if server.name == "sgd" and isinstance(rate, int | float) and rate == 1 != correction.server_rate:
+        warnings.warn(
+            f"the default rate of server SGD, 1, is far too large for correction {correction.name!r} on most tasks: "
+            f"begin with a server rate of {correction.server_rate}",
+            stacklevel=5,
         )
 
 

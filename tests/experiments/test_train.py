@@ -17,20 +17,21 @@ STOPPED = 143  # by SIGTERM, after a checkpoint
 @pytest.mark.slow
 def test_it_stops_in_time_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    script.RUNS.mkdir()
+    runs = tmp_path / "runs"
     for name, rounds in (("short", 3), ("long", 1_000_000), ("later", 3)):
         Path(name).mkdir()
         Path(name, "two.toml").write_text(SWEEP.format(rounds))
     jobs = ["long/two.toml:*seed=0", "short/two.toml", "long/two.toml:*seed=1", "later/two.toml"]
-    assert script.train(jobs, processes=2, seconds=15) == {jobs[0]: STOPPED, jobs[1]: 0, jobs[2]: STOPPED}
-    ended = [run for run in map(read_run, find_runs([script.RUNS])) if run.summary is not None]
+    assert script.train(jobs, runs, processes=2, seconds=15) == {jobs[0]: STOPPED, jobs[1]: 0, jobs[2]: STOPPED}
+    ended = [run for run in map(read_run, find_runs([runs])) if run.summary is not None]
     assert [run.rounds_done for run in ended] == [3, 3]  # both seeds of the short sweep
-    done = lambda: len(read_lines(next(script.folder_of("long/two.toml").glob("*seed=0")) / METRICS))
+    done = lambda: len(read_lines(next(script.folder_of("long/two.toml", runs).glob("*seed=0")) / METRICS))
     before = done()
-    assert script.train(jobs[:1], processes=2, seconds=10) == {jobs[0]: STOPPED}
+    assert script.train(jobs[:1], runs, processes=2, seconds=10) == {jobs[0]: STOPPED}
     assert done() > before > 0
 
 
 def test_sweeps_of_one_name_in_two_folders_have_runs_of_their_own():
-    assert script.folder_of("mnist/compare.toml") != script.folder_of("quadratic/compare.toml")
-    assert script.command("mnist/compare.toml:*seed=0")[-3:] == ["*seed=0", "--out", "runs/mnist-compare"]
+    runs = Path("runs")
+    assert script.folder_of("mnist/compare.toml", runs) != script.folder_of("quadratic/compare.toml", runs)
+    assert script.command("mnist/compare.toml:*seed=0", runs)[-3:] == ["*seed=0", "--out", "runs/mnist-compare"]
