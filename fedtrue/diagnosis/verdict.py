@@ -14,6 +14,7 @@ MIN_SHARE = 0.5  # of the true gradient: at a fixed point the pieces cancel it, 
 MAX_DISAGREEMENT = 0.01  # of the clients' gradients: a mean gradient below a hundredth of them counts as converged
 MIN_Z_SCORE = 2.0  # standard errors: a smaller effect can be explained by sampling alone
 
+OF_MOMENTS = "accumulate=true or lagged=true in moments"
 UNBIASED = "No non-vanishing bias of note"
 
 
@@ -136,7 +137,7 @@ def _noise(diagnosis: Diagnosis) -> tuple[str, str]:
     reason = "the bias of gradient noise, which a smaller learning rate does not remove"
     name, options = _correction(diagnosis)
     if name == "moments":
-        return reason, f"use lagged=true in moments, or a larger --batch-size (now {diagnosis.batch_size})"
+        return reason, f"use {OF_MOMENTS}, or a larger --batch-size (now {diagnosis.batch_size})"
     cures = [f"a larger --batch-size (now {diagnosis.batch_size})"]
     if _client_option(diagnosis, "lagged") is False:
         start = "" if _client_option(diagnosis, "initial_accumulator") else " --set client.initial_accumulator=0.1"
@@ -158,8 +159,8 @@ def _cohorts(diagnosis: Diagnosis) -> tuple[str, str]:
     reason = f"the bias of a ratio taken over cohorts of {diagnosis.cohort}"
     larger = f"a --cohort of {min(2 * diagnosis.cohort, diagnosis.federation)} or more"
     name, options = _correction(diagnosis)
-    averaged = {"joint": "--correction 'joint(beta=0.99)'", "moments": "lagged=true in moments"}
-    already = options.get("beta") is not None if name == "joint" else options.get("lagged", False)
+    averaged = {"joint": "--correction 'joint(beta=0.99)'", "moments": OF_MOMENTS}
+    already = options.get("beta") is not None if name == "joint" else options.get("lagged") or options.get("accumulate")
     return reason, f"use {averaged[name]}, or {larger}" if name in averaged and not already else f"use {larger}"
 
 
