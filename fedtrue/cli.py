@@ -399,6 +399,9 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
         help="only the best row by --sort for each combination of these columns (default: all rows)",
     )
     table.add_argument(
+        "--ranked", action="store_true", help="with --best-per: the best row first (default: the order of the runs)"
+    )
+    table.add_argument(
         "--target",
         type=float,
         metavar="FLOAT",

@@ -92,6 +92,8 @@ def table(options: Namespace) -> Answer:
         raise ValueError("--threshold is for heat maps: add --heat-map, or give --target")
     check_target(options.target, measure, "--target")
     columns, best_per = _split_list(options.columns), _split_list(options.best_per)
+    if options.ranked and not best_per:
+        raise ValueError("--ranked is for --best-per: --sort alone puts the best row first")
     runs_table = build_table(
         group_runs(runs, _split_list(options.over) or ("seed",)),
         measure.key,
@@ -99,6 +101,7 @@ def table(options: Namespace) -> Answer:
         options.sort,
         target=options.target,
         best_per=best_per,
+        ranked=options.ranked,
         against=_parse_settings("--against", options.against),
     )
     if options.picture is not None:

@@ -120,16 +120,16 @@ def comparison_table(comparison: Comparison, target: float | None = None) -> Com
         sort=statistic,
         target=target,
         best_per=["run"],  # keeps every row, and pairs it with the baseline whatever its other settings are
+        ranked=True,
         against={"method": BASELINE} if has_baseline and len(groups) > 1 else None,
     )
-    ranked = build_table(groups, measure.key, sort=statistic).groups
     costs = build_table(groups, measure.key, costs_until(target), target=target)
     chosen, run = {each.contender.label: each for each in comparison.chosen}, found.columns[0]
     return ComparisonTable(
         comparison,
-        Table((*found.columns, *_rate_columns(chosen)), ranked),
-        Table((run, *costs.columns, *_memory_columns(chosen)), ranked),
-        Table((run, *_trial_columns(chosen, chosen_by)), ranked),
+        Table((*found.columns, *_rate_columns(chosen)), found.groups),
+        Table((run, *costs.columns, *_memory_columns(chosen)), found.groups),
+        Table((run, *_trial_columns(chosen, chosen_by)), found.groups),
     )
 
 

@@ -25,6 +25,11 @@ class Selection:
     def chosen(self) -> list[Group]:
         return [groups[0] for groups in self.tried]
 
+    @property
+    def ranked(self) -> list[Group]:
+        """The chosen groups, best first."""
+        return sort_best_first(self.chosen, self.by)
+
     def columns(self) -> list[Column]:
         """How many rows there were, their median, and whose learning rate is at the edge of the grid."""
         median_title = f"median of these: {self.by.title}"
@@ -50,11 +55,15 @@ def select_best(groups: Sequence[Group], per: Sequence[Column], by: Column | Non
     if by is None or not by.best:
         reason = "" if by is None else f", and {by.key!r} has none"
         raise ValueError(f"--best-per needs --sort by a column with a best value{reason}: e.g. --sort test.accuracy")
-    rank = lambda group: (by.number(group) is None, "diverged" in group.status, by.sort_key(group))
     combinations: dict[str, list[Group]] = {}
     for group in groups:
         combinations.setdefault(repr([column.value(group) for column in per]), []).append(group)
-    return Selection([sorted(members, key=rank) for members in combinations.values()], by)
+    return Selection([sort_best_first(members, by) for members in combinations.values()], by)
+
+
+def sort_best_first(groups: Sequence[Group], by: Column) -> list[Group]:
+    """Groups without a value last, before them those with a diverged seed."""
+    return sorted(groups, key=lambda g: (by.number(g) is None, "diverged" in g.status, by.sort_key(g)))
 
 
 def _edges(group: Group, tried: Sequence[Group]) -> list[str]:

@@ -46,6 +46,7 @@ def build_table(
     *,
     target: float | None = None,
     best_per: Sequence[str] | None = None,
+    ranked: bool = False,
     against: Mapping[str, str] | None = None,
 ) -> Table:
     """A table with one row per group.
@@ -60,6 +61,7 @@ def build_table(
         best_per: keep only the best row by `sort` for each combination of the values of these columns, in order of
             first appearance. Columns of these rows only: how many were `tried`, their median (`median_tried`), and
             whose learning rate is the lowest or highest that was tried (`at_edge`).
+        ranked: these rows best first, instead of in order of first appearance.
         against: settings of a baseline. After every chosen metric comes its difference from the row with these settings
             and, in the other columns of `best_per` (without it, in all other settings), those of the row itself.
     """
@@ -71,7 +73,7 @@ def build_table(
     rows = sorted(groups, key=sort_column.sort_key) if sort_column else list(groups)
     if best_per:
         selection = select_best(groups, [_column(available, key) for key in best_per], sort_column)
-        rows = selection.chosen
+        rows = selection.ranked if ranked else selection.chosen
         available |= {column.key: column for column in selection.columns()}
     chosen = tuple(_column(available, key) for key in columns or default_columns(groups, measure, target))
     if against:

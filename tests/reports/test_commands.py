@@ -149,6 +149,8 @@ def test_table_and_report_have_the_same_heat_maps(made_runs, tmp_path, capsys):
         (["table", "RUNS", "--target", "nan"], "--target must be a finite number"),
         (["table", "RUNS", "--columns", "rounds_to"], "add --target"),
         (["table", "RUNS", "--threshold", "0.2"], "add --heat-map, or give --target"),
+        (["table", "RUNS", "--ranked", "--sort", "test.accuracy"], "--ranked is for --best-per"),
+        (["table", "RUNS", "--columns", "tried"], "add --best-per and --sort"),
         (["table", "RUNS", "--best-per", "client.name"], "--best-per needs --sort"),
         (["table", "RUNS", "--best-per", "clent.name", "--sort", "test.accuracy"], "did you mean 'client.name'"),
         (["table", "RUNS", "--heat-map"], "two client rates and two server rates"),

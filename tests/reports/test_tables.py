@@ -96,6 +96,11 @@ def test_best_per_keeps_the_best_of_each_combination_in_the_order_of_the_runs(ra
     assert rows_of(table) == [["sgd", 0.1], ["adam", 1.0]]  # SGD came first; its other rate diverged
 
 
+def test_the_best_rows_may_be_ranked(rates):
+    table = build_table(rates, columns=COLUMNS, sort="test.accuracy", best_per=["client.name"], ranked=True)
+    assert rows_of(table) == [["adam", 1.0], ["sgd", 0.1]]  # 0.5 before 0.3
+
+
 def test_best_per_keeps_the_lowest_loss(tmp_path):
     for rate, loss in ((0.1, 2.0), (1.0, 1.0)):
         client = {"name": "sgd", "learning_rate": rate}
