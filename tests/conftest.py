@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import gc
 import os
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +32,7 @@ def spread(cases, most):
 
 
 def pytest_configure(config):
+    gc.set_threshold(200_000, 20, 20)  # tracing makes many objects: with Python's own thresholds a tenth more time
     if config.getoption("quick_compilation"):
         compiled_programs.compile_quickly()
     if not hasattr(config, "workerinput"):  # once per run, not once per worker
