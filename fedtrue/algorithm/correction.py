@@ -166,7 +166,7 @@ def moments(
     epsilon: float = EPSILON,
     lagged: bool = False,
     table: bool = False,
-    accumulate: bool = False,
+    cumulative: bool = False,
 ) -> Correction:
     """T Σ w_i ḡ_i / (W (√V + ε)): clients report what they saw, and the server takes its scale from their squares.
 
@@ -179,12 +179,12 @@ def moments(
     share of this round in an average is larger it takes their place, which keeps the bound: else a coordinate that was
     absent so far would be divided by ε.
 
-    `accumulate`: V is the sum over rounds instead of their average, as Adagrad's. Steps then shrink with the square
+    `cumulative`: V is the sum over rounds instead of their average, as Adagrad's. Steps then shrink with the square
     root of the number of rounds, so noise averages out at a constant rate, and the share of this round in V vanishes.
     """
     check_float("moments: beta", beta, high=1.0)
     check_float("moments: epsilon", epsilon)
-    of_squares = sum_over_rounds(lagged) if accumulate else average_over_rounds(beta, lagged)
+    of_squares = sum_over_rounds(lagged) if cumulative else average_over_rounds(beta, lagged)
     of_weights = average_over_rounds(WEIGHTS_BETA, lagged)
 
     def send(steps: Steps) -> Sent:

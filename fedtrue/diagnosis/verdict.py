@@ -14,7 +14,7 @@ MIN_SHARE = 0.5  # of the true gradient: at a fixed point the pieces cancel it, 
 MAX_DISAGREEMENT = 0.01  # of the clients' gradients: a mean gradient below a hundredth of them counts as converged
 MIN_Z_SCORE = 2.0  # standard errors: a smaller effect can be explained by sampling alone
 
-OF_MOMENTS = "accumulate=true or lagged=true in moments"
+OF_MOMENTS = "cumulative=true or lagged=true in moments"
 UNBIASED = "No non-vanishing bias of note"
 
 
@@ -160,7 +160,7 @@ def _cohorts(diagnosis: Diagnosis) -> tuple[str, str]:
     larger = f"a --cohort of {min(2 * diagnosis.cohort, diagnosis.federation)} or more"
     name, options = _correction(diagnosis)
     averaged = {"joint": "--correction 'joint(beta=0.99)'", "moments": OF_MOMENTS}
-    already = options.get("beta") is not None if name == "joint" else options.get("lagged") or options.get("accumulate")
+    already = options.get("beta") is not None if name == "joint" else options.get("lagged") or options.get("cumulative")
     return reason, f"use {averaged[name]}, or {larger}" if name in averaged and not already else f"use {larger}"
 
 

@@ -204,6 +204,8 @@ def check_names(config: RunConfig) -> None:
     if config.precision is not None:
         look_up("precision", PRECISIONS, config.precision)
     factory = look_up("method", METHODS, config.method_name)
+    if clash := run_settings().keys() & option_table(factory).keys():
+        raise ValueError(f"method {config.method_name!r} calls an option as runs call a setting: rename {min(clash)!r}")
     options = part_options(config.method)
     takes = {short for short, part in RATES.items() if part in option_table(factory)}
     check_options("method", config.method_name, {key: value for key, value in options.items() if key not in takes})

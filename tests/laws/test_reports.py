@@ -26,8 +26,8 @@ MEAN = {"name": "local", "report": "mean_gradient"}
 INTERCEPT = {"name": "local", "report": "intercept"}
 
 
-@pytest.mark.parametrize("accumulate", [True, False])
-def test_two_rounds_of_moments_by_hand(accumulate):
+@pytest.mark.parametrize("cumulative", [True, False])
+def test_two_rounds_of_moments_by_hand(cumulative):
     """F_1 = (x−1)², F_2 = 2 (x+1)², x = 2, client SGD with η = 0.1 and two steps, α = 0.5, β = 0.75, ε = 0."""
     eta, alpha, beta, x, v, total, weight = 0.1, 0.5, 0.75, 2.0, 0.0, 0.0, 0.0
     for _ in range(2):
@@ -39,8 +39,8 @@ def test_two_rounds_of_moments_by_hand(accumulate):
             squares.append((first**2 + second**2) / 2)
         v, weight = beta * v + (1 - beta) * np.mean(squares), beta * weight + (1 - beta)
         total += np.mean(squares)
-        x = x - alpha * 2 * np.mean(means) / np.sqrt(total if accumulate else v / weight)  # T = τ = 2
-    method = ft.methods.moments(ft.client.sgd(eta), alpha, beta=beta, epsilon=0.0, accumulate=accumulate)
+        x = x - alpha * 2 * np.mean(means) / np.sqrt(total if cumulative else v / weight)  # T = τ = 2
+    method = ft.methods.moments(ft.client.sgd(eta), alpha, beta=beta, epsilon=0.0, cumulative=cumulative)
     result = ft.train(ft.tasks.quadratic(**TWO), method, rounds=2, local_steps=2)
     assert result.params == pytest.approx([x], rel=1e-12)
 
@@ -200,7 +200,7 @@ def test_every_example_counts_the_same_in_the_mean_gradient(report, gradient):
 
 
 BOUND_CASES = [{"lagged": lagged, "beta": beta} for lagged in (False, True) for beta in (0.5, 0.8, 0.99)]
-BOUND_CASES += [{"lagged": lagged, "beta": 0.0, "accumulate": True} for lagged in (False, True)]  # a sum: V ≥ mean v̄
+BOUND_CASES += [{"lagged": lagged, "beta": 0.0, "cumulative": True} for lagged in (False, True)]  # a sum: V ≥ mean v̄
 
 
 @pytest.mark.parametrize("options", BOUND_CASES, ids=str)
@@ -247,8 +247,8 @@ def test_at_a_constant_rate_noise_averages_out_if_squares_are_added_up_over_roun
     """Steps fall with 1/√t, so the mean square distance does: from 400 to 25,600 rounds to an eighth. Else it stays."""
     task = ft.tasks.quadratic(**THREE, noise=1.0)
 
-    def mean_square(accumulate, server_rate):
-        method = ft.methods.moments(ft.client.adagrad(1e-3), server_rate, accumulate=accumulate)
+    def mean_square(cumulative, server_rate):
+        method = ft.methods.moments(ft.client.adagrad(1e-3), server_rate, cumulative=cumulative)
         simulation = ft.Simulation(task, method, cohort=1, local_steps=4)
         state, squares = simulation.start(), []
         for rounds in (400, 25_200):

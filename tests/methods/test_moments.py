@@ -18,7 +18,7 @@ OPTIONS = {
     "table": [*MOMENTS, "--set", "table=true", "--set", "report=intercept"],
     "averaged joint": ["--client", "adam", "--client-rate", "0.01", "--correction", "joint(beta=0.9)"],
     "lagged": ["--client", "adam", "--client-rate", "0.01", "--correction", "moments(lagged=true)"],
-    "accumulate": ["--client", "adam", "--client-rate", "0.01", "--correction", "moments(accumulate=true)"],
+    "cumulative": ["--client", "adam", "--client-rate", "0.01", "--correction", "moments(cumulative=true)"],
 }
 
 
@@ -162,7 +162,7 @@ CURES = [
     ("cohorts", "joint(beta=0.99)", "use a --cohort of 2 or more"),
     ("cohorts", "moments", "lagged=true"),
     ("cohorts", "moments(lagged=true)", "use a --cohort of 2 or more"),
-    ("cohorts", "moments(accumulate=true)", "use a --cohort of 2 or more"),
+    ("cohorts", "moments(cumulative=true)", "use a --cohort of 2 or more"),
     ("noise", "joint", "local(report=mean_gradient)"),
     ("noise", "moments", "lagged=true"),
     ("noise", "none", "client.lagged=true"),
@@ -180,4 +180,4 @@ def test_diagnosis_knows_the_named_method_too():
     found = Diagnosis(
         "quadratic", ft.methods.moments(ft.client.sgd(0.1)).spec, "uniform", 1, 0, 3, 1, 2, np.ones(3), None
     )
-    assert "accumulate=true" in CAUSES["cohorts"](found)[1]
+    assert "cumulative=true" in CAUSES["cohorts"](found)[1]

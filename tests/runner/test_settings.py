@@ -11,7 +11,8 @@ import fedtrue as ft
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
 from fedtrue.runner.build import build_method, load_task
-from fedtrue.runner.settings import RunConfig, change, read_toml
+from fedtrue.runner.settings import RunConfig, change, check_names, read_toml, run_settings
+from fedtrue.spec import option_table
 from tests.cases import quick
 
 RATES = {"fedavg": ["--client-rate", "0.01"], "scaffold": ["--client-rate", "0.01", "--set", "option=I"]}
@@ -44,6 +45,14 @@ def test_a_setting_that_the_method_does_not_take_is_refused_and_nothing_is_writt
     arguments = ["run", "quadratic", "--rounds", "1", *flags.split(), "--out", str(tmp_path / "run")]
     assert said in refused(arguments, capsys)
     assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_no_method_calls_an_option_as_runs_call_a_setting(monkeypatch):
+    """In a config both stand at the top level, and the run's would be set."""
+    assert not run_settings().keys() & {option for factory in METHODS.values() for option in option_table(factory)}
+    monkeypatch.setitem(METHODS, "own", lambda client="sgd", cohort=3: None)
+    with pytest.raises(ValueError, match="method 'own' calls an option as runs call a setting: rename 'cohort'"):
+        check_names(RunConfig("quadratic", method={"name": "own"}))
 
 
 @pytest.mark.parametrize("name", list(METHODS))

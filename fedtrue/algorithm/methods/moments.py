@@ -28,7 +28,7 @@ def moments(
     epsilon: float = correction.EPSILON,
     lagged: bool = False,
     table: bool = False,
-    accumulate: bool = False,
+    cumulative: bool = False,
     sampling: Sampling = by_name("uniform"),
     weighting: Weighting | None = None,
 ) -> Method:
@@ -45,7 +45,7 @@ def moments(
         epsilon: ε, added to √V.
         lagged: take V and T from earlier rounds, so that they do not depend on the gradients that they scale.
         table: every client keeps its last report, and the server the mean of all of them (variance reduction).
-        accumulate: V is a sum over rounds, as Adagrad's, so steps shrink and noise averages out; α is then larger.
+        cumulative: V is a sum over rounds, as Adagrad's, so steps shrink and noise averages out; α is then larger.
 
     Returns:
         A method for `ft.train`.
@@ -54,5 +54,5 @@ def moments(
     >>> ft.methods.moments(ft.client.adagrad(0.3), server_rate=0.003).name
     'moments'
     """
-    scale = correction.moments(report, beta, epsilon, lagged, table, accumulate)
+    scale = correction.moments(report, beta, epsilon, lagged, table, cumulative)
     return federated(ClientParts(client, correction=scale), server.sgd(server_rate), sampling, weighting)
