@@ -171,8 +171,8 @@ def unique_names(named: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def setting_title(key: str) -> str:
-    """The column heading of a setting."""
-    return TITLES.get(key, key.replace("_", " "))
+    """The column heading of a setting; options of the correction go by their own name."""
+    return TITLES.get(key, key.removeprefix("correction.").replace("_", " "))
 
 
 def rate_texts(rates: Sequence[float]) -> list[str]:

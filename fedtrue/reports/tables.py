@@ -90,7 +90,7 @@ def _with_difference(
     if column.of_run is None or column.measure is None:
         return [column]
     of_run, measure = column.of_run, column.measure
-    title = f"difference from {', '.join(against.values())}, 95 % interval{measure.unit}"
+    title = f"difference from {_baseline_text(against)}, 95 % interval{measure.unit}"
     return [
         column,
         Column(
@@ -102,6 +102,12 @@ def _with_difference(
             measure=measure,
         ),
     ]
+
+
+def _baseline_text(against: Mapping[str, str]) -> str:
+    """The values of the settings; of options that the baseline must not have only if there is nothing else."""
+    given = [value for key, value in against.items() if value != "none" or "." not in key]
+    return ", ".join(given or [f"no {setting_title(key)}" for key in against])
 
 
 def _column(available: Mapping[str, Column], key: str) -> Column:

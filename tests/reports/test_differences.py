@@ -92,6 +92,22 @@ def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys)
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("against", "title"),
+    [
+        ({"correction": "none"}, "difference from none, 95 % interval"),
+        ({"correction": "joint", "correction.beta": "none"}, "difference from joint, 95 % interval"),
+        ({"correction.beta": "none"}, "difference from no beta, 95 % interval"),
+    ],
+)
+def test_a_heading_names_the_baseline_by_what_it_has(tmp_path, against, title):
+    """An option that the baseline lacks is named only if nothing else tells the baseline."""
+    correction = "none" if against.get("correction") == "none" else "joint"
+    write(tmp_path, correction, 0, 0.1, 0.5)
+    shown = table(tmp_path, columns=["correction", "test.accuracy"], against=against)
+    assert any(column.title.startswith(title) for column in shown.columns)
+
+
 def test_the_picture_has_a_line_per_difference_coloured_by_its_sign(runs, tmp_path):
     """joint at 0.1: +2.00 ± 2.48, not decided. At 0.2: −0.40, −0.50, −0.30, so −0.4 ± 4.303 · 0.1/√3 = 0.248: worse."""
     shown = table(runs, columns=["correction", "test.accuracy"], best_per=["client.learning_rate", "correction"],
