@@ -58,7 +58,7 @@ DESCRIPTIONS["method"] = {  # of options that many methods take
     "correction": '"none", "local", "joint", "moments", a table with options, or an `ft.Correction`.',
     "trace": '"first_gradient", "exact", or "paper" for Algorithm 1\'s.',
     "sampling": 'one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".',
-    "weighting": '"uniform", "examples" or "tokens"; without it, as the task\'s objective weighs clients.',
+    "weighting": '"uniform", "examples", "tokens" or "batches"; without it, as the task\'s objective weighs clients.',
 }
 
 
@@ -84,7 +84,7 @@ def federated(
         clients: the clients' optimizer, trace and correction, and the rule that the method adds to their steps.
         server: the server's optimizer, one of `ft.server`, any optax transformation, or a `ServerStep`.
         sampling: one of `ft.sampling`, by name, with options as in "poisson" or "optimal(share=0.1)".
-        weighting: "uniform", "examples" or "tokens"; without it, as the task's objective weighs clients.
+        weighting: "uniform", "examples", "tokens" or "batches"; without it, as the task's objective weighs clients.
         init_shared: params → what the server shares with its clients besides the weights.
         receive_shared: (server, sums, context) → what it becomes after a round.
 

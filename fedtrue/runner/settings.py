@@ -12,7 +12,7 @@ given, `build.py` builds task and method.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from fedtrue.algorithm.availability import Availability
+from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.names import look_up, suggestion
 from fedtrue.precision import PRECISIONS
@@ -135,6 +136,13 @@ def _without_method(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key != "method"}
 
 
+def _choice(option: str, names: Iterable[str], note: str = "") -> tuple[str, str]:
+    """Metavar and help of an option of `fedopt` that is one of these names."""
+    *first, last = names
+    default = option_table(METHODS[DEFAULT_METHOD])[option].default or "the task's"
+    return "NAME", f"{', '.join(first)} or {last}{note} (default: {default})"
+
+
 METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     "client": ("NAME", "client optimizer (default adagrad)"),
     "client_rate": (
@@ -143,15 +151,11 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     ),
     "server": ("NAME", "server optimizer (default sgd)"),
     "server_rate": ("FLOAT|SCHEDULE", "its learning rate, as for the client (default: the task's recommendation)"),
-    "correction": ("NAME", "none, local, joint or moments (default joint)"),
-    "trace": ("NAME", "exact, or paper for Algorithm 1's (default exact)"),
-    "client_state": ("NAME", "restart, sync or inherit (default restart)"),
-    "sampling": (
-        "NAME",
-        "uniform, by_size, poisson, cyclic, power_of_choice, optimal or importance, with options as "
-        "'cyclic(groups=4)' (default uniform)",
-    ),
-    "weighting": ("NAME", "uniform, examples or tokens (default: the task's)"),
+    "correction": _choice("correction", FACTORIES["correction"]),
+    "trace": _choice("trace", FACTORIES["trace"]),
+    "client_state": _choice("client_state", CLIENT_STATES),
+    "sampling": _choice("sampling", FACTORIES["sampling"], ", with options as 'cyclic(groups=4)'"),
+    "weighting": _choice("weighting", FACTORIES["weighting"]),
     "compression": ("NAME", "of what clients send, e.g. 'top_k(share=0.01)', 'qsgd(levels=16)', sign (default: none)"),
     "aggregator": ("NAME", "mean, median, 'trimmed_mean(share=0.1)' or 'krum(hostile=1)' (default: mean)"),
     "privacy": ("NAME", "clipping and noise, e.g. 'gaussian(clip=0.1, noise=1)' (default: none)"),

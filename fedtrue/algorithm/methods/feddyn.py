@@ -47,7 +47,8 @@ def feddyn(
     Args:
         alpha: a, the strength of the pull; the server steps by 1/a times the mean gradient term.
         sampling: "uniform": a client that keeps a memory must not be drawn twice.
-        weighting: "uniform", "examples" or "tokens" for the mean of the y_i; without it, as the task's objective.
+        weighting: for the mean of the y_i, "uniform", "examples", "tokens" or "batches"; without it, as the task's
+            objective.
 
     Returns:
         A method for `ft.train`.
