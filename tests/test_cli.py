@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from fedtrue.cli import build_parser, main
+from fedtrue.spec import FACTORIES
 
 
 def fedtrue(*arguments, cwd=None):
@@ -144,6 +145,13 @@ def test_every_argument_has_a_help_text_and_every_flag_with_a_value_a_metavar_or
                 assert action.choices or action.metavar.isupper(), (parser.prog, action.dest)
                 has_default = "default" in action.help or action.required
                 assert has_default or action.dest in ("settings", "document"), (parser.prog, action.dest)
+
+
+@pytest.mark.parametrize("option", ["correction", "trace", "sampling", "weighting"])
+def test_the_help_of_a_flag_names_every_part_that_it_takes(option):
+    text = fedtrue("run", "--help").stdout.partition(f"  --{option} NAME  ")[2].partition("(default: ")[0]
+    ours = {name for name, factory in FACTORIES[option].items() if factory.__module__.startswith("fedtrue.")}
+    assert ours and ours <= set(text.replace(",", " ").split()), text
 
 
 def test_a_warning_is_one_line_without_a_place_in_the_code():

@@ -26,6 +26,7 @@ from fedtrue.names import look_up, suggestion
 from fedtrue.precision import PRECISIONS
 from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
+from fedtrue.sampling import __all__ as SAMPLINGS
 from fedtrue.spec import FACTORIES, check_options, option_kind, option_table, part_name, part_options, read_call
 from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.tasks.registry import TASKS, find_task
@@ -154,7 +155,7 @@ METHOD_FLAGS = {  # options of the method that have a flag: metavar and help
     "correction": _choice("correction", FACTORIES["correction"]),
     "trace": _choice("trace", FACTORIES["trace"]),
     "client_state": _choice("client_state", CLIENT_STATES),
-    "sampling": _choice("sampling", FACTORIES["sampling"], ", with options as 'cyclic(groups=4)'"),
+    "sampling": _choice("sampling", SAMPLINGS, ", with options as 'cyclic(groups=4)'"),
     "weighting": _choice("weighting", FACTORIES["weighting"]),
     "compression": ("NAME", "of what clients send, e.g. 'top_k(share=0.01)', 'qsgd(levels=16)', sign (default: none)"),
     "aggregator": ("NAME", "mean, median, 'trimmed_mean(share=0.1)' or 'krum(hostile=1)' (default: mean)"),
