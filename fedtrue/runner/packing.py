@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from fedtrue.runner.records import (
     run_lines,
     sweep_text,
 )
+from fedtrue.runner.toml import to_toml
 from fedtrue.tasks.own_file import short_name
 
+OUT = ("-o", "--out")
 OMITTED_KEYS = ("cohort", "spread", "idle_steps", "steps")
 NOT_AVERAGED = frozenset(NOT_METRICS) - {"clients", "pseudo_gradient_norm"}
 EVALUATION_DIGITS, TRAINING_DIGITS = 6, 4  # significant digits; further digits of training metrics are noise
@@ -171,10 +174,24 @@ def _merged(lines: Sequence[Line]) -> Line:
 
 
 def _without_folders(config: str) -> str:
-    """The settings, in which a user's own task file has no folders: they mean nothing on another machine."""
-    return re.sub(
+    """The settings without folders of this machine: of a user's own task file, and in the command."""
+    config = re.sub(
         r'^task = "(.+)"$', lambda line: f'task = "{short_name(line[1])}"', config, count=1, flags=re.MULTILINE
     )
+    return re.sub(
+        r"^command = .+\n", lambda line: to_toml(_short_command(**tomllib.loads(line[0]))), config, flags=re.MULTILINE
+    )
+
+
+def _short_command(command: str) -> dict[str, str]:
+    """{"command": …} without --out, and with the names only of files that are given by absolute paths."""
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        if word in OUT:
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept.append(Path(word).name if Path(word).is_absolute() else word)
+    return {"command": shlex.join(kept)}
 
 
 def _check_loses_nothing(target: Path, made: Archive) -> None:

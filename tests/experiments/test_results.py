@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -61,11 +62,12 @@ def test_every_claim_of_the_readme_leads_to_a_page_that_has_its_numbers():
 
 
 @pytest.mark.slow  # reads every kept run
-def test_records_are_of_runs_that_ended_and_name_their_command_and_device():
+def test_records_are_of_runs_that_ended_and_name_their_device_and_a_command_without_a_machines_folders():
     for path in find_runs([RECORDS]):
         run = read_run(path)
         assert run.from_sweep and run.summary is not None
         assert run.origin["devices"] and "fedtrue " in run.origin["command"]
+        assert not any(word.startswith("/") for word in shlex.split(run.origin["command"])), path
 
 
 @pytest.mark.parametrize("path", sorted(RECORDS.glob(f"*{SUFFIX}")), ids=lambda path: path.name)
