@@ -6,6 +6,7 @@ from typing import Any
 from fedtrue.reports.canvas import picture
 from fedtrue.reports.column import Column, Table
 from fedtrue.reports.differences import Difference
+from fedtrue.reports.labels import Group, describe_settings
 from fedtrue.reports.measures import Measure
 from fedtrue.reports.palette import COLOURS
 
@@ -17,7 +18,7 @@ def draw_differences(table: Table, path: Path) -> None:
     column = next((column for column in table.columns if column.key.startswith("difference.")), None)
     if column is None or column.measure is None:
         raise ValueError("a picture shows differences from a baseline: add --against, e.g. --against method=fedavg")
-    found = [(group.name, column.value(group)) for group in table.groups]
+    found = [(_name(table, group), column.value(group)) for group in table.groups]
     rows = [(name, difference) for name, difference in found if difference is not None]
     if not rows:
         raise ValueError("no row has a partner in the baseline: see --over, the settings in which partners differ")
@@ -25,6 +26,14 @@ def draw_differences(table: Table, path: Path) -> None:
     rows.sort(key=lambda row: sign * row[1].value)
     with picture(path, (8, 0.8 + 0.27 * len(rows))) as figure:
         _draw(figure.subplots(), rows, column, column.measure)
+
+
+def _name(table: Table, group: Group) -> str:
+    """The settings that the table shows; its own name if it shows that, or no settings."""
+    shown = [column.key for column in table.columns if column.key in group.settings]
+    if not shown or any(column.key == "run" for column in table.columns):
+        return group.name
+    return describe_settings(group.settings, shown)
 
 
 def _draw(axes: Any, rows: list[tuple[str, Difference]], column: Column, measure: Measure) -> None:

@@ -148,14 +148,15 @@ def _group_name(runs: Sequence[Run], description: str) -> str:
 
 
 def describe_settings(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """'client adam 0.1, joint correction, server rate 1'; a rate follows the name of its part if both differ."""
+    """'client adam 0.1, moments correction, lagged'; a rate follows the name of its part if both differ."""
     rates = {f"{part}.name": f"{part}.learning_rate" for part in PARTS if f"{part}.name" in keys}
     phrases = []
     for key in keys:
         value = settings.get(key)
         if value is None or key in rates.values():
             continue
-        phrase = PHRASES.get(key, setting_title(key) + " {}").format("no" if value == "none" else setting_text(value))
+        template = PHRASES.get(key, setting_title(key) + ("" if value is True else " {}"))
+        phrase = template.format("no" if value == "none" else setting_text(value))
         rate = settings.get(rates[key]) if rates.get(key) in keys else None
         phrases.append(phrase if rate is None else f"{phrase} {setting_text(rate)}")
     return ", ".join(phrases)

@@ -124,6 +124,25 @@ def test_the_picture_has_a_line_per_difference_coloured_by_its_sign(runs, tmp_pa
     assert main(["table", str(runs), "--picture", "differences.gif"]) == 2
 
 
+def test_a_line_of_the_picture_is_named_by_the_settings_that_the_table_shows(tmp_path):
+    """And by nothing else that differs; an option that is on by its name alone."""
+    for correction, lagged in (("none", None), ("joint", None), ("moments", True)):
+        options = {} if lagged is None else {"lagged": lagged}
+        for seed in (0, 1):
+            write_run(tmp_path / f"{correction}-{seed}", [0.5], correction={"name": correction, **options}, seed=seed,
+                      client={"name": "adam", "learning_rate": 0.1 if lagged else 0.2})  # fmt: skip
+    columns = ["--columns", "client.name,correction,correction.lagged,test.accuracy"]
+    best = ["--best-per", "correction,correction.lagged", "--sort", "test.accuracy"]
+    against = ["--against", "correction=none,correction.lagged=none"]
+    drawn = tmp_path / "differences.svg"
+    assert main(["table", str(tmp_path), *columns, *best, *against, "--picture", str(drawn)]) == 0
+    text = drawn.read_text()
+    assert "client adam, joint correction<" in text and "client adam, moments correction, lagged<" in text
+    named = ["--columns", "run,correction,test.accuracy"]
+    assert main(["table", str(tmp_path), *named, *best, *against, "--picture", str(drawn)]) == 0
+    assert "moments correction, client rate 0.1, lagged<" in drawn.read_text()
+
+
 def test_a_table_of_the_runs_with_given_settings(runs, capsys):
     assert main(["table", str(runs), "--where", "correction=joint", "--columns", "correction,seed"]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
