@@ -20,7 +20,7 @@ from fedtrue.runner.callbacks.from_settings import callbacks_of
 from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Result
 from fedtrue.runner.progress import shown
-from fedtrue.runner.records import CONFIG, SWEEP, read_summary
+from fedtrue.runner.records import CONFIG, SWEEP, read_config, read_summary
 from fedtrue.runner.resolve import resolved
 from fedtrue.runner.settings import (
     METHOD_FLAGS,
@@ -35,7 +35,6 @@ from fedtrue.runner.settings import (
 )
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.summary import flat
-from fedtrue.runner.toml import read
 from fedtrue.runner.train import Files, train_run
 from fedtrue.spec import part_options
 from fedtrue.tasks.own_file import short_name
@@ -61,7 +60,7 @@ def resume(options: Namespace) -> Answer:
         return sweeping.run_sweep(out / SWEEP, out, options)
     if not folder.is_run_folder(out):
         raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} creates one")
-    summary, recorded = read_summary(out), read(out / CONFIG, "a run folder")
+    summary, recorded = read_summary(out), read_config(out)
     rounds = _rounds_asked(options.rounds, recorded, out)
     if summary and (summary["status"] == "diverged" or summary["rounds"] >= rounds):
         return Answer(summary, printer(_nothing_to_do(out, summary, recorded)))

@@ -7,9 +7,8 @@ from typing import Any
 
 from fedtrue.algorithm.method import Method
 from fedtrue.runner import folder
-from fedtrue.runner.records import CONFIG
+from fedtrue.runner.records import read_config
 from fedtrue.runner.settings import RunConfig
-from fedtrue.runner.toml import read
 from fedtrue.runner.train import python_settings
 from fedtrue.spec import part_name, part_options
 from fedtrue.tasks.task import Task
@@ -29,7 +28,7 @@ def open_run(path: Path, task: Task | str, method: Method, arguments: Mapping[st
 
 def run_identity(path: Path) -> str:
     """The same for every server process of a run, and another one for another run: clients keep their memory by it."""
-    started = read(path / CONFIG, "a run folder")["origin"]["started"]
+    started = read_config(path)["origin"]["started"]
     return hashlib.sha256(f"{path.absolute()} {started}".encode()).hexdigest()[:16]
 
 

@@ -14,9 +14,8 @@ from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
 from fedtrue.runner.build import build_method, load_task, steps_of_clients
-from fedtrue.runner.records import CONFIG
+from fedtrue.runner.records import CONFIG, read_config
 from fedtrue.runner.settings import AVAILABILITY, RunConfig, availability_of, read_toml
-from fedtrue.runner.toml import read
 from fedtrue.tasks.task import Task
 
 
@@ -100,7 +99,7 @@ def _steps_in_time(config: RunConfig, task: Task) -> int | Sequence[int] | None:
 
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
     """The settings of the run; if `task` and `method` are given, those in the file are not read."""
-    table = read(path / CONFIG, "a run folder")
+    table = read_config(path)
     if task is None or method is None:
         if table.get("from_python"):
             cure = "in Python, ft.diagnose(RUN, task, method)"

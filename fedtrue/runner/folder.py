@@ -26,10 +26,10 @@ import jax
 from filelock import FileLock, Timeout
 
 from fedtrue.files import write_atomically
-from fedtrue.runner.records import CONFIG
+from fedtrue.runner.records import CONFIG, read_config
 from fedtrue.runner.settings import LOGGERS, STOPPING
 from fedtrue.runner.summary import as_table
-from fedtrue.runner.toml import read, to_toml
+from fedtrue.runner.toml import to_toml
 from fedtrue.tasks.metric import Metric
 from fedtrue.tasks.own_file import file_fingerprint, task_file
 from fedtrue.version import __version__
@@ -63,7 +63,7 @@ def _write_config(path: Path, settings: Mapping[str, Any], run_origin: Mapping[s
 
 def check_same(path: Path, settings: Mapping[str, Any], fingerprints: Mapping[str, str | None]) -> None:
     """Refuses to resume a run with other settings or data; a new number of rounds is allowed, and recorded."""
-    recorded = read(path / CONFIG, "a run folder")
+    recorded = read_config(path)
     run_origin = recorded.pop("origin", {})
     requested = tomllib.loads(to_toml(settings))
     differences = [
@@ -80,7 +80,14 @@ def check_same(path: Path, settings: Mapping[str, Any], fingerprints: Mapping[st
         raise ValueError(f"{path} holds another run ({'; '.join(differences)}): give another out, or its settings")
     warn_if_task_file_changed(path, run_origin, recorded["task"])
     if recorded.get("rounds") != requested.get("rounds"):
-        _write_config(path, {**recorded, "rounds": requested["rounds"]}, run_origin)
+        record(path, rounds=requested["rounds"])
+
+
+def record(path: Path, **settings: Any) -> None:
+    """Changes these settings of a run folder's config.toml."""
+    recorded = read_config(path)
+    run_origin = recorded.pop("origin", {})
+    _write_config(path, {**recorded, **settings}, run_origin)
 
 
 def warn_if_task_file_changed(path: Path, run_origin: Mapping[str, Any], task: str) -> None:
@@ -148,7 +155,7 @@ def _raise_with_cure_if_disk_is_full(error: BaseException | None, path: Path) ->
 
 def how_to_resume(path: Path) -> str:
     """The command that resumes a run or a sweep; a Python call if the run cannot be rebuilt from its config."""
-    if is_run_folder(path) and read(path / CONFIG, "a run folder").get("from_python"):
+    if is_run_folder(path) and read_config(path).get("from_python"):
         return "ft.train(…, resume=True)"
     return f"`fedtrue resume {path}`"
 

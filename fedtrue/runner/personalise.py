@@ -20,9 +20,8 @@ from fedtrue.runner.build import build_method, load_task, steps_of_clients
 from fedtrue.runner.evaluation import means
 from fedtrue.runner.fine_tuning import FineTuning, fine_tuned_sums
 from fedtrue.runner.load import nested
-from fedtrue.runner.records import CONFIG, MODEL, read_summary
+from fedtrue.runner.records import CONFIG, MODEL, read_config, read_summary
 from fedtrue.runner.settings import RunConfig, read_toml
-from fedtrue.runner.toml import read
 from fedtrue.runner.warm_start import server_params, starting_weights
 from fedtrue.spec import from_spec, part_options, with_spec
 from fedtrue.tasks.metric import Metric, recorded_metric
@@ -174,7 +173,7 @@ def _check_ended(path: Path) -> Path:
 
 def _config(path: Path, task: Task | None, method: Method | None) -> RunConfig:
     """The settings of the run; if `task` and `method` are given, theirs are not read."""
-    table = read(path / CONFIG, "a run folder")
+    table = read_config(path)
     if not table.get("from_python"):
         folder.warn_if_task_file_changed(path, table.get("origin", {}), table["task"])
         return read_toml(path / CONFIG)

@@ -202,7 +202,7 @@ def run_lines(run: Path) -> list[Line]:
 
 def read_run(path: Path) -> Run:
     """Settings, records and summary of one run, from its folder or from an archive."""
-    config, text = _read_config(path)
+    config, text = _config_and_text(path)
     origin = config.pop("origin", {})
     lines, in_archive = run_lines(path), is_archived(path)
     return Run(
@@ -219,10 +219,10 @@ def read_run(path: Path) -> Run:
     )
 
 
-def _read_config(run: Path) -> tuple[dict[str, Any], str]:
+def _config_and_text(run: Path) -> tuple[dict[str, Any], str]:
     """The settings, as a table and as the text of the file."""
     if not is_archived(run):
-        return toml.read(run / CONFIG, "a run folder"), (run / CONFIG).read_text()
+        return read_config(run), (run / CONFIG).read_text()
     text = archived_run(run).config
     try:
         return tomllib.loads(text), text
@@ -236,6 +236,11 @@ def sweep_text(run: Path) -> str | None:
         return archive.read(run.parent).sweep
     file = run.absolute().parent / SWEEP
     return file.read_text() if file.exists() else None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a run folder, and under `origin` how the run was started."""
+    return toml.read(path / CONFIG, "a run folder")
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

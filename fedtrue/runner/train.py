@@ -19,6 +19,7 @@ from fedtrue.runner.callbacks.tensorboard import TensorBoard
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY, HostSchedule
 from fedtrue.runner.journal import Journal, Result, newest_checkpoints
 from fedtrue.runner.progress import Progress, latest_evaluation, shown
+from fedtrue.runner.records import read_config
 from fedtrue.runner.resolve import usual_precision
 from fedtrue.runner.rounds import LogLine, run_rounds
 from fedtrue.runner.settings import RunConfig, availability_settings
@@ -147,6 +148,8 @@ def train_run(
             fresh = start is not None and not newest_checkpoints([journal], lambda line: None)
             weights = starting_weights(start, task) if fresh else None
             open_folder(files, task, weights)
+            if path and simulation.dispatch == "timed":  # another timing could choose the program with other last bits
+                simulation.dispatch = read_config(path).get("dispatch", "timed")
             say(f"lanes: {simulation.lanes}")
             evaluation: Mapping[str, float] = {}
 
@@ -155,6 +158,8 @@ def train_run(
                 if simulation.step_seconds is not None:
                     say(f"dispatch: {simulation.step_seconds}")
                     simulation.step_seconds = None  # once is enough
+                    if path:
+                        folder.record(path, dispatch=simulation.dispatch)
                 if progress:
                     evaluation = latest_evaluation(journal.lines[-1:], evaluation)
                     progress(done, schedule.rounds, {**train_metrics(journal.lines[-1]), **evaluation})

@@ -13,6 +13,8 @@ from run_folders import FEW, ROUNDS, Runs, left_by, lines_of, quadratic, stoppin
 import fedtrue as ft
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
+from fedtrue.engine.simulation import Simulation
+from fedtrue.engine.step_dispatch import StepSeconds
 from fedtrue.runner.stop import Stopped
 from fedtrue.spec import option_table
 from tests.cases import samples_clients
@@ -237,3 +239,18 @@ def test_the_bytes_of_a_round_depend_on_the_method(ended):
     """Two clients, two weights of 8 bytes: down the weights; up, jointly corrected, the update and its trace."""
     line = json.loads((ended / "metrics.jsonl").read_text().splitlines()[0])
     assert (line["bytes_down"], line["bytes_up"]) == (2 * 2 * 8, 2 * 2 * 2 * 8)
+
+
+def test_a_resumed_or_repeated_run_keeps_the_dispatch_that_its_first_part_chose_by_timing(tmp_path, monkeypatch):
+    """The two programs differ in the last bits, and the times of another day may choose the other one."""
+    task, method = quadratic(), ft.fedopt(ft.client.adam(0.05))
+    run = lambda **more: ft.train(task, method, out=tmp_path / "run", seed=0, **FEW, **more)
+    monkeypatch.setattr(StepSeconds, "alone_is_faster", property(lambda times: True))
+    run(rounds=2, dispatch="timed")
+    assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["dispatch"] == "step"
+    monkeypatch.setattr(StepSeconds, "alone_is_faster", property(lambda times: False))
+    with monkeypatch.context() as forbidden:  # the compiled loop over rounds is that of the other dispatch
+        forbidden.setattr(Simulation, "_empty_infos_of_cell", lambda *arguments: pytest.fail("it was timed again"))
+        run(rounds=4, dispatch="timed", resume=True)
+    asked = run(rounds=6, dispatch="round", resume=True)
+    assert asked.summary["rounds"] == 6
