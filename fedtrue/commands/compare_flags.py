@@ -22,6 +22,13 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
         help="runs per method with the best of them (default: %(default)s)",
     )
     parser.add_argument(
+        "--tuning-seeds",
+        type=int,
+        default=1,
+        metavar="INT",
+        help="seeds of every trial of learning rates, which are chosen by the mean over them (default: %(default)s)",
+    )
+    parser.add_argument(
         "--methods",
         metavar="LIST",
         help="methods, with options as 'fedopt(client=adam)', or all; fedavg is always compared (default: a dozen)",

@@ -35,7 +35,14 @@ def compare(options: Namespace) -> Answer:
 
     methods = split_methods(options.methods)
     comparison = compare_methods(
-        config, out, budget=options.budget, seeds=options.seeds, methods=methods, over=options.over, train=train
+        config,
+        out,
+        budget=options.budget,
+        seeds=options.seeds,
+        methods=methods,
+        over=options.over,
+        tuning_seeds=options.tuning_seeds,
+        train=train,
     )
     found = comparison_table(comparison, options.target)
     if options.picture is not None:

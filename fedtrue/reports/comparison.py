@@ -18,7 +18,7 @@ from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_meth
 from fedtrue.runner.records import find_runs, read_run
 from fedtrue.runner.settings import RunConfig, read_toml, set_one
 
-BUDGET, SEEDS = 24, 3
+BUDGET, SEEDS, TUNING_SEEDS = 24, 3, 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +62,7 @@ def compare(
     target: float | None = None,
     settings: Mapping[str, Any] | None = None,
     over: str = SEED,
+    tuning_seeds: int = TUNING_SEEDS,
 ) -> ComparisonTable:
     """Compare methods on a task: the same budget of learning rates for each, chosen on validation, then several seeds.
 
@@ -77,6 +78,8 @@ def compare(
         settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}.
         over: the setting in which the runs of a method differ; without it, the seed. With another one, such as
             "task_options.seed", the seed of a split, learning rates are chosen at 0 and 1, 2, 3 … are reported.
+        tuning_seeds: choose learning rates by the mean over so many seeds 0, 1 … or values of `over`, of which then the
+            next are reported. With one, a rate that diverges with other seeds may be chosen.
 
     Returns:
         The tables (`.markdown`, `.rows`), and the choices behind them (`.comparison`).
@@ -87,8 +90,8 @@ def compare(
     ['fedavg', 'fedprox']
     """
     config = compared_config(str(task), rounds, settings or {})
-    comparison = compare_methods(config, Path(out), budget=budget, seeds=seeds, methods=methods, over=over)
-    return comparison_table(comparison, target)
+    how: dict[str, Any] = {"methods": methods, "over": over, "tuning_seeds": tuning_seeds}
+    return comparison_table(compare_methods(config, Path(out), budget=budget, seeds=seeds, **how), target)
 
 
 def compared_config(task: str, rounds: int | None, settings: Mapping[str, Any]) -> RunConfig:
@@ -175,7 +178,8 @@ def _memory_columns(chosen: Mapping[str, Chosen]) -> list[Column]:
 def remarks(comparison: Comparison) -> list[str]:
     """What the tables do not show: how rates were chosen, and the methods without a row."""
     edges = [each.contender.label for each in comparison.chosen if each.at_edge]
-    how = f"by {comparison.chosen_by}, the mean of the last 100 rounds, at {comparison.over} 0"
+    tuned_at = "0" if comparison.tuning_seeds == 1 else f"0 to {comparison.tuning_seeds - 1}"
+    how = f"by {comparison.chosen_by}, the mean of the last 100 rounds, at {comparison.over} {tuned_at}"
     lines = [f"Learning rates were chosen {how}."]
     if comparison.chosen_by.startswith("train."):
         lines.append("The task has nothing to hold out: a train loss along local steps favours large client rates.")

@@ -80,6 +80,7 @@ def test_another_comparison_in_the_same_folder_is_refused(stopped_and_continued,
         (["--budget", "0"], "budget must be an integer of at least 1"),
         (["--methods", "scafold"], "did you mean 'scaffold'"),
         (["--methods", "fedopt(client=preconditioned)"], "has no known rates: give one"),
+        (["--tuning-seeds", "0"], "tuning_seeds must be an integer of at least 1"),
         (["--over", "sed"], "did you mean 'seed'"),
         (["--picture", "rows.jpg"], "the name must end with .png, .pdf or .svg"),
     ],
@@ -152,6 +153,27 @@ def test_rates_are_chosen_on_another_split_than_those_reported(tmp_path):
     splits = lambda stage: [run.config["task_options"]["split"] for run in map(ft.load_run, stage.glob("0*"))]
     assert splits(tmp_path / "out" / "tuning") == [0] and sorted(splits(found.comparison.runs)) == [1, 2]
     assert len(found.rows) == 1  # the mean over both
+
+
+@pytest.mark.parametrize(
+    "tuning_seeds, second_hessian, rate, diverged", [(1, 25.0, 0.1, 0), (2, 25.0, 0.03162, 0), (2, 50.0, 0.03162, 1)]
+)
+def test_rates_are_chosen_by_the_mean_over_the_tuning_seeds(tmp_path, tuning_seeds, second_hessian, rate, diverged):
+    """A step of rate r multiplies the distance by 1 − r h. On split 0, h = 10, rate 0.1 ends at the minimum; on split 1
+    it multiplies by −1.5 or −4, which is not finite after 400 rounds, and rate 0.032 by 0.2 or −0.6."""
+    (tmp_path / "my.py").write_text(
+        "import fedtrue as ft\n"
+        "def task(split=0):\n"
+        f"    hessian = [10.0, {second_hessian}, 10.0][split]\n"
+        "    return ft.tasks.quadratic(hessians=[[hessian]], minima=[[1.0]], evaluate=True)\n"
+    )
+    how = {"budget": 2, "seeds": 1, "methods": [], "rounds": 400, "settings": {"evaluate_every": 100}}
+    how |= {"over": "task_options.split", "tuning_seeds": tuning_seeds}
+    found = ft.compare(f"{tmp_path}/my.py", tmp_path / "out", **how)
+    chosen = found.comparison.chosen[0]
+    assert (chosen.rates["client"], chosen.diverged, chosen.trials) == (rate, diverged, 2)
+    (reported,) = (run.config["task_options"]["split"] for run in map(ft.load_run, found.comparison.runs.glob("0*")))
+    assert reported == tuning_seeds  # the first split on which nothing was chosen
 
 
 def test_a_task_without_validation_data_holds_out_clients_that_never_train(tmp_path):

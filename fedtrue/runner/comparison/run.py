@@ -1,10 +1,10 @@
 """The stages of a comparison, each an ordinary sweep in its own folder: learning rates first, then seeds.
 
-OUT/tuning.toml, OUT/tuning/   every method with its grid of learning rates, seed 0, compared on held-out data
+OUT/tuning.toml, OUT/tuning/   every method with its grid of learning rates, compared on held-out data, seed 0 …
 OUT/seeds.toml, OUT/seeds/     every method with the learning rates that were best there, seeds 0, 1, 2 …
 
-Runs may repeat over another setting than the seed, such as the seed of a split: then 0 is for the learning rates, and
-1, 2, 3 … are reported.
+Runs may repeat over another setting than the seed, such as the seed of a split: then 0 (or the first few) is for the
+learning rates, and the next values are reported.
 
 A comparison that was interrupted goes on with the same command: cells that have ended are not trained again.
 """
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from fedtrue.algorithm.checks import check_int
@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
     median: float  # of that metric over all trials, those that diverged counted as worst: how much the rates matter
     at_edge: list[str]  # of these rates, those that are the lowest or highest that was tried
     trials: int  # learning rates that were tried
-    diverged: int  # of these, those that diverged
+    diverged: int  # of these, those with a run that diverged
     lane_bytes: int  # held by a client while it trains
     kept_bytes: int  # kept by a client between rounds
 
@@ -67,6 +67,7 @@ class Comparison:
     refused: list[Refused]
     diverged: list[str]  # methods of which no learning rate gave a finite result
     over: str = SEED  # the setting in which the runs of a method differ
+    tuning_seeds: int = 1  # values of that setting on which learning rates were chosen: 0, 1, …
 
     @property
     def runs(self) -> Path:
@@ -88,11 +89,13 @@ def compare_methods(
     seeds: int,
     methods: Sequence[str] | None,
     over: str = SEED,
+    tuning_seeds: int = 1,
     train: TrainSweep = train_sweep,
 ) -> Comparison:
     """Both stages, as far as they have not been trained; `config` has the setting, its method is not used."""
     check_int("budget", budget, low=1)
     check_int("seeds", seeds, low=1)
+    check_int("tuning_seeds", tuning_seeds, low=1)
     found = contenders(methods)
     config, task, split = comparable(replace(config, method=RunConfig(config.task).method))
     with float64(task.float64):
@@ -102,13 +105,15 @@ def compare_methods(
         raise ValueError(f"no method can run in this setting: {next(filter(None, refusals.values())).reason}")
     tried = [(each, rates) for each in taking_part for rates in trials_of(each.spec, budget)]
     set_one(config, over, 0, "over")  # refuses a setting that does not exist
-    folder = _stage(out, "tuning", config, [cell_settings(*trial) for trial in tried], {over: [0]}, train)
+    cells = [cell_settings(*trial) for trial in tried]
+    folder = _stage(out, "tuning", config, cells, {over: list(range(tuning_seeds))}, train)
     metric, chosen, diverged = _choose(folder, tried, split, budget, task)
     if chosen:
         cells = [cell_settings(each.contender, each.rates) for each in chosen]
-        first = 0 if over == SEED else 1
+        first = 0 if over == SEED else tuning_seeds
         _stage(out, "seeds", config, cells, {over: list(range(first, first + seeds))}, train)
-    return Comparison(out, metric, chosen, [reason for reason in refusals.values() if reason], diverged, over)
+    refused = [reason for reason in refusals.values() if reason]
+    return Comparison(out, metric, chosen, refused, diverged, over, tuning_seeds)
 
 
 def comparable(config: RunConfig) -> tuple[RunConfig, Task, str]:
@@ -163,12 +168,17 @@ def _stage(
 def _choose(
     folder: Path, tried: Sequence[tuple[Contender, dict[str, float]]], split: str, budget: int, task: Task
 ) -> tuple[str, list[Chosen], list[str]]:
-    """The metric, the best learning rates of every method by it, and the methods that have none."""
+    """The metric, the best learning rates of every method by it, and the methods that have none.
+
+    The value of a trial is the mean over its runs, infinite if one of them has diverged.
+    """
     summaries = [read_outcome(folder / cell.name) or {} for cell in read_sweep(folder / SWEEP)]
     metric, sign = _first_metric(summaries, split)
     by_label: dict[str, list[tuple[float, dict[str, float]]]] = {each.label: [] for each, _ in tried}
-    for (contender, rates), summary in zip(tried, summaries, strict=True):
-        by_label[contender.label].append((_loss(summary, split, metric, sign), rates))
+    count = len(summaries) // len(tried)  # runs per trial; they are next to each other
+    runs_of_trials = [summaries[first : first + count] for first in range(0, len(summaries), count)]
+    for (contender, rates), runs in zip(tried, runs_of_trials, strict=True):
+        by_label[contender.label].append((fmean(_loss(summary, split, metric, sign) for summary in runs), rates))
     chosen, diverged = [], []
     for contender in {each.label: each for each, _ in tried}.values():
         values = by_label[contender.label]
