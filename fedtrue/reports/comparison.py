@@ -70,16 +70,16 @@ def compare(
         task: the name of a task, the TOML file of a run (its method is not used), or a task as FILE.py:NAME.
         out: the folder for all runs; with the same arguments an interrupted comparison goes on.
         budget: learning rates to try per method.
-        seeds: runs per method with the chosen learning rates, seeds 0, 1, 2 …
+        seeds: runs per method with the chosen learning rates, seeds 1, 2, 3 …
         methods: names of methods, or calls such as "fedopt(client=adam)"; FedAvg is always among them. Without it, a
             dozen; ["all"] for all.
         rounds: of every run; without it, the task's.
         target: show the rounds, bytes and seconds until the metric reaches this value.
         settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}.
-        over: the setting in which the runs of a method differ; without it, the seed. With another one, such as
-            "task_options.seed", the seed of a split, learning rates are chosen at 0 and 1, 2, 3 … are reported.
-        tuning_seeds: choose learning rates by the mean over so many seeds 0, 1 … or values of `over`, of which then the
-            next are reported. With one, a rate that diverges with other seeds may be chosen.
+        over: the setting in which the runs of a method differ; without it, the seed. Another one is, for example,
+            "task_options.seed", the seed of a split.
+        tuning_seeds: choose learning rates by the mean over so many seeds 0, 1 … (or values of `over`); the next ones
+            are reported. With one, a rate that diverges with other seeds may be chosen.
 
     Returns:
         The tables (`.markdown`, `.rows`), and the choices behind them (`.comparison`).

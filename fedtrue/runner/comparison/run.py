@@ -1,10 +1,9 @@
 """The stages of a comparison, each an ordinary sweep in its own folder: learning rates first, then seeds.
 
 OUT/tuning.toml, OUT/tuning/   every method with its grid of learning rates, compared on held-out data, seed 0 …
-OUT/seeds.toml, OUT/seeds/     every method with the learning rates that were best there, seeds 0, 1, 2 …
+OUT/seeds.toml, OUT/seeds/     every method with the learning rates that were best there, the next seeds 1, 2, 3 …
 
-Runs may repeat over another setting than the seed, such as the seed of a split: then 0 (or the first few) is for the
-learning rates, and the next values are reported.
+Runs may repeat over another setting than the seed, such as the seed of a split.
 
 A comparison that was interrupted goes on with the same command: cells that have ended are not trained again.
 """
@@ -110,8 +109,7 @@ def compare_methods(
     metric, chosen, diverged = _choose(folder, tried, split, budget, task)
     if chosen:
         cells = [cell_settings(each.contender, each.rates) for each in chosen]
-        first = 0 if over == SEED else tuning_seeds
-        _stage(out, "seeds", config, cells, {over: list(range(first, first + seeds))}, train)
+        _stage(out, "seeds", config, cells, {over: list(range(tuning_seeds, tuning_seeds + seeds))}, train)
     refused = [reason for reason in refusals.values() if reason]
     return Comparison(out, metric, chosen, refused, diverged, over, tuning_seeds)
 
