@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.interface import METHOD, SCALE, ClientOutput, Context, Contribution, Phase, ServerState
+from fedtrue.algorithm.interface import METHOD, SCALE, STATE, ClientOutput, Context, Contribution, Phase, ServerState
 from fedtrue.algorithm.sampling import Draw
 
 TRAINED = "trained"  # in the sums of weights, where updates are estimated: the method's weight of all that trained
@@ -27,6 +27,7 @@ class WeightedSums(NamedTuple):
 def weigh(output: ClientOutput, weights: Mapping[str, Any], present: Any = True) -> WeightedSums:
     """One client's part of the sums: nothing at all if it is absent, only counted if it is not finite."""
     kept = present & output.finite
+    weights = {STATE: weights[METHOD], **weights}
     weights = {weighting: jnp.where(kept, weight, 0) for weighting, weight in weights.items()}
 
     def scaled(contribution: Contribution) -> Contribution:
@@ -51,6 +52,7 @@ def uploaded(
 
     Where that is unbiased, Σ_uploads (w_i / p_i) u_i over Σ_trained w_i; else both sums are over those that upload.
     Contributions with a weighting of their own (OBJECTIVE) keep account of what clients store: never divided by p_i.
+    States have the weights of the updates, over those that upload.
     """
     scaled = {**weights, METHOD: weights[METHOD] * uploads.inverse_probability} if unbiased else weights
     outputs = ClientOutput(contributions, (), (), jnp.ones(uploads.active.shape, bool))
@@ -84,8 +86,12 @@ def combined(trained: WeightedSums, contributions: Any, sent: Any, combine: Call
 
 
 def with_expected_weights(sums: WeightedSums, weights: Mapping[str, Any], probability: Any) -> WeightedSums:
-    """The sums, to be divided by the expected weight of a cohort, q Σ w_i over all clients, in place of its own."""
-    return sums._replace(weights={name: probability * jnp.sum(each) for name, each in weights.items()})
+    """The sums, to be divided by the expected weight of a cohort, q Σ w_i over all clients, in place of its own.
+
+    States keep the weight of those that sent them.
+    """
+    expected = {name: probability * jnp.sum(each) for name, each in weights.items()}
+    return sums._replace(weights={**sums.weights, **expected})
 
 
 def total(weighted: WeightedSums) -> WeightedSums:

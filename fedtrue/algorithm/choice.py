@@ -53,6 +53,7 @@ def client_optimizer(which: Any, options: Sequence[ClientOptimizer]) -> ClientOp
         any(option.adaptive for option in options),
         all(option.bounded for option in options),
         all(option.diagonal for option in options),
+        any(option.per_client for option in options),
         chosen_options(lambda numbers: _number(which, numbers), [option.options for option in options]),
     )
 
@@ -81,9 +82,10 @@ def correction(which: Any, options: Sequence[Correction]) -> Correction:
 
     needs = frozenset().union(*(option.needs for option in options))
     scales = frozenset().union(*(option.scales for option in options))
+    means = frozenset().union(*(option.means for option in options))
     multiplies = any(option.multiplies_by_trace for option in options)
     denominator = Average(lambda like: tuple(option.denominator.init(like) for option in options), divided_by)
-    return Correction(send, receive, init, needs, multiplies, scales=scales, denominator=denominator)
+    return Correction(send, receive, init, needs, multiplies, scales=scales, means=means, denominator=denominator)
 
 
 def server_optimizer(which: Any, options: Sequence[ServerOptimizer]) -> ServerOptimizer:

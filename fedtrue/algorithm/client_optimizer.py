@@ -41,6 +41,7 @@ class ClientOptimizer(Part):
     adaptive: bool = False  # whether P depends on the gradients
     bounded: bool = True  # whether P, and so a step's trace, is bounded whatever the gradients
     diagonal: bool = True  # whether P has one number per weight, and no matrix
+    per_client: bool = False  # whether clients begin with different states, which a server cannot average
     options: StepOptions = NO_OPTIONS
     observe: Observe | None = None  # before `precondition`: (state, x, g, weights → gradient of this batch) → state
 
@@ -92,6 +93,16 @@ def adaptive(
     rate = round_schedule(f"{name}: learning_rate", learning_rate)
     move = move or plain_move()
     return ClientOptimizer(rate, init, precondition, preconditioner, move, beta1, True, bounded=not starts_at_zero)
+
+
+def common_state(client: ClientOptimizer, params: Any) -> Any:
+    """The state with which all clients begin, where the server holds it."""
+    if client.per_client:
+        raise ValueError(
+            f"client {client.name!r} begins with a state of its own at every client, and here the server keeps one for "
+            "all: use fedopt with client_state 'restart' or 'inherit'"
+        )
+    return client.init(params, 0)
 
 
 def filled(value: Any) -> Callable[[Any], Any]:
@@ -248,6 +259,7 @@ def preconditioned(preconditioners: Array, learning_rate: LearningRate) -> Clien
         precondition=precondition,
         preconditioner=lambda state, g: state,
         diagonal=maps.ndim == 2,
+        per_client=True,
     )
 
 

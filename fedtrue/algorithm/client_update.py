@@ -19,8 +19,10 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import (
     EXACT,
+    METHOD,
     OBJECTIVE,
     SCALE,
+    STATE,
     UPDATE,
     Broadcast,
     Client,
@@ -217,7 +219,8 @@ def _finish(
     steps = Steps(pseudo_gradient, client.learning_rate, client.steps, n, **gradient_means(state.gradients))
     sent = correction.send(steps)
     role = lambda name: SCALE if name in correction.scales else UPDATE
-    contributions = {name: Contribution(value, role=role(name)) for name, value in sent.items()}
+    weighting = lambda name: STATE if name in correction.means else METHOD
+    contributions = {name: Contribution(value, weighting(name), role(name)) for name, value in sent.items()}
     reported: Any = ()
     if correction.table:
         reported = sent[correction.table]
@@ -225,7 +228,7 @@ def _finish(
         contributions[correction.table] = Contribution(change, OBJECTIVE)
     contributions |= {DECAY + name: Contribution(value, role=role(name)) for name, value in decay.items()}
     if parts.client_state == "sync":
-        contributions["optimizer_state"] = Contribution(state.optimizer, role=EXACT)
+        contributions["optimizer_state"] = Contribution(state.optimizer, STATE, EXACT)
     own: Any = ()
     if parts.client_state == "inherit":
         ones = trace.keep(state.trace) if parts.traced else ()

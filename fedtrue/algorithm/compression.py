@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from fedtrue.algorithm import linear
 from fedtrue.algorithm.checks import check_float, check_int
+from fedtrue.algorithm.client_update import all_finite
 from fedtrue.algorithm.context import Context
 from fedtrue.algorithm.interface import (
     EXACT,
@@ -164,7 +165,7 @@ def qsgd(levels: int = 16) -> Compression:
     width = 1 + math.ceil(math.log2(levels + 1))
 
     def encode(key: Any, x: Any) -> Any:
-        return stochastic_levels(key, x, jnp.linalg.norm(x), levels)
+        return stochastic_levels(key, x, _norm(x), levels)
 
     return Compression(encode, lambda entries, _: entries * width + NUMBER_BITS)
 
@@ -199,6 +200,12 @@ def stochastic_levels(key: Any, x: Any, bound: Any, levels: int) -> Any:
     return (jnp.sign(x) * step * rounded).astype(x.dtype)
 
 
+def _norm(x: Any) -> Any:
+    """‖x‖₂ of entries whose squares would overflow too."""
+    shrink = jnp.where(jnp.max(jnp.abs(x)) > 1e15, 1e-20, 1.0).astype(x.dtype)
+    return jnp.linalg.norm(x * shrink) / shrink
+
+
 def geometric_levels(key: Any, x: Any) -> Any:
     """Positive entries, each rounded to a level above or below; unbiased. An entry of 0 stays 0, no other becomes 0.
 
@@ -208,7 +215,7 @@ def geometric_levels(key: Any, x: Any) -> Any:
     levels = 2**SCALE_BITS - 1
     x = jnp.where(x > 0, jnp.maximum(x, TINY), 0)
     smallest, largest = jnp.min(jnp.where(x > 0, x, jnp.inf)), jnp.max(x)
-    ratio = jnp.log(largest / smallest) / (levels - 1)  # ln r; NaN or 0 where there is one value at most
+    ratio = (jnp.log(largest) - jnp.log(smallest)) / (levels - 1)  # ln r; NaN or 0 where there is one value at most
     varies = ratio > 0
     ratio = jnp.where(varies, ratio, 1)
     below = jnp.floor(jnp.log(jnp.where(x > 0, x, smallest) / smallest) / ratio)
@@ -259,13 +266,15 @@ def compressed_work(work: ClientWork, compression: Compression) -> ClientWork:
         }
         sent = {name: compressed(compression, name_key(key, name), each) for name, each in contributions.items()}
         unsent = {name: jax.tree.map(jnp.subtract, p, sent[name].value) for name, p in whole.items()}
-        return output._replace(contributions=sent, memory=Residual(output.memory, unsent))
+        return output._replace(
+            contributions=sent, memory=Residual(output.memory, unsent), finite=output.finite & all_finite(sent)
+        )
 
     def finish_unbiased(broadcast: Broadcast, state: Any, client: Client, context: Context) -> ClientOutput:
         output = work.finish(broadcast, state, client, context)
         key = client_stream(context, client, STREAM)
         sent = {name: compressed(compression, name_key(key, name), each) for name, each in output.contributions.items()}
-        return output._replace(contributions=sent)
+        return output._replace(contributions=sent, finite=output.finite & all_finite(sent))
 
     if not compression.feedback:
         return work._replace(finish=finish_unbiased)

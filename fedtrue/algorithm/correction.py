@@ -106,6 +106,7 @@ class Correction(Part):
     multiplies_by_trace: bool = False  # a report that was not divided by N is multiplied by a mean of N
     table: str | None = None  # which of what is sent every client keeps, and sends the change of
     scales: frozenset[str] = frozenset()  # which of what is sent is not below 0 and divides: never made sparse
+    means: frozenset[str] = frozenset()  # which is needed as a mean over those that sent it, whatever the sampling
     denominator: Average = THIS_ROUND  # what weighted sums are divided by: the weight of this round's clients
     server_rate: float = 1.0  # of server SGD, to begin with
 

@@ -21,6 +21,8 @@ METHOD = "method"  # weigh a contribution as the method weighs its clients
 OBJECTIVE = "objective"  # by the client's share of the task's objective: the shares of all clients sum to 1
 UNIFORM = "uniform"  # count every client once
 WEIGHTINGS = (METHOD, OBJECTIVE, UNIFORM)
+STATE = "state"  # as METHOD, and always divided by the weights of those that sent it: a state of the server is replaced
+# by a mean of clients' states, which an estimate of a sum (fixed denominators, probabilities) would scale at random
 
 UPDATE = "update"  # a contribution that compression may make sparse
 SCALE = "scale"  # one whose entries are no less than 0 and by which others are divided: never sparse, never negative
@@ -56,10 +58,10 @@ class Broadcast(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=["value"], meta_fields=["weighting", "role"])
 @dataclass(frozen=True)
 class Contribution:
-    """A tree that is summed over the cohort, each client's with its weight: METHOD, OBJECTIVE or UNIFORM."""
+    """A tree that is summed over the cohort, each client's with its weight: METHOD, OBJECTIVE, UNIFORM or STATE."""
 
     value: Any  # a tree of arrays
-    weighting: str = METHOD  # METHOD, OBJECTIVE or UNIFORM
+    weighting: str = METHOD  # METHOD, OBJECTIVE, UNIFORM or STATE
     role: str = UPDATE  # UPDATE, SCALE or EXACT: what compression and noise may do to it
 
 

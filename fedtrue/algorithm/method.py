@@ -11,7 +11,7 @@ import optax
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
-from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, common_state
 from fedtrue.algorithm.client_update import CLIENT_STATES, DECAY, ClientParts, client_work
 from fedtrue.algorithm.correction import Correction, Sent
 from fedtrue.algorithm.interface import WEIGHTINGS, Context, Phase, ServerState
@@ -162,7 +162,7 @@ def fedopt(
         server,
         sampling,
         weighting,
-        init_shared=lambda params: {"optimizer": client.init(params, 0)},
+        init_shared=lambda params: {"optimizer": common_state(client, params)},
         receive_shared=lambda state, sums, context: {"optimizer": aggregation.mean(sums, "optimizer_state")},
     )
 

@@ -201,6 +201,7 @@ def epsilon(noise: float, rounds: int, rate: float = 1.0, delta: float = 1e-5) -
     >>> round(epsilon(noise=1.0, rounds=1000, rate=0.01), 3)
     2.101
     """
+    check_float("delta", delta, high=1.0, open_low=True)
     return account(noise, rate)(rounds, delta)
 
 
@@ -235,19 +236,20 @@ def _accounting() -> Any:
 
 
 def privacy_spent(
-    privacy: Privacy | None, sampling: Sampling, clients: int, cohort: int
+    privacy: Privacy | None, sampling: Sampling, clients: int, cohort: int, phases: int = 1
 ) -> Callable[[int], float] | None:
     """rounds → ε at the part's δ; None for a method that adds no noise.
 
     Clients that find no place in a Poisson cohort would make it another mechanism. The chance of that, at most 10⁻⁹ per
     round, is part of δ. A client that adds its noise itself is accounted as if it took part in every round, and as if
-    its data could be any other: its contribution then changes by 2 C, and its noise is z/2 of that.
+    its data could be any other: its contribution then changes by 2 C, and its noise is z/2 of that. It sends one in
+    each of the `phases` of a round.
     """
     if privacy is None or privacy.noise == 0:
         return None
     if privacy.local:
         of_client = account(privacy.noise / 2, 1.0)
-        return lambda rounds: of_client(rounds, privacy.delta)
+        return lambda rounds: of_client(rounds * phases, privacy.delta)
     assert sampling.rate is not None, "noise at the server is refused without it"
     spent = account(privacy.noise, sampling.rate(clients, cohort))
     overflow = MAX_OVERFLOW if sampling.places(clients, cohort) < clients else 0.0

@@ -19,6 +19,8 @@ from fedtrue.algorithm.checks import check_float, check_int
 from fedtrue.algorithm.interface import Contribution
 from fedtrue.spec import Part, accepts, named
 
+ROUNDING = 1e-4  # 0.3 · 50 is above 15 in floating point, and must not be rounded up to 16
+
 Rows = dict[str, Contribution]  # name → contribution, its arrays with one row per place
 
 
@@ -83,7 +85,7 @@ def trimmed_mean(share: float = 0.1) -> Aggregator:
     check_float("trimmed_mean: share", share, high=0.5)
 
     def trimmed(ordered: Any, count: Any) -> Any:
-        cut = jnp.minimum(jnp.ceil(share * count).astype(count.dtype), jnp.maximum(count - 1, 0) // 2)
+        cut = jnp.minimum(jnp.ceil(share * count - ROUNDING).astype(count.dtype), jnp.maximum(count - 1, 0) // 2)
         rank = jnp.arange(ordered.shape[0]).reshape(-1, *[1] * (ordered.ndim - 1))
         kept = (rank >= cut) & (rank < count - cut)
         return jnp.sum(jnp.where(kept, ordered, 0), axis=0) / jnp.maximum(count - 2 * cut, 1)
@@ -119,7 +121,7 @@ def krum(hostile: int = 1, kept: int = 1) -> Aggregator:
         nearest = jnp.sort(jnp.where(pairs, squared, jnp.inf), axis=1)
         neighbours = jnp.maximum(count - hostile - 2, 1)
         score = jnp.sum(jnp.where(jnp.arange(places) < neighbours, nearest, 0), axis=1)
-        rank = jnp.argsort(jnp.argsort(jnp.where(sent, score, jnp.inf)))
+        rank = jnp.argsort(jnp.lexsort((score, ~sent)))  # the score of a client that is alone is infinite too
         chosen = sent & (rank < kept)
         return _mapped(rows, lambda leaf: _mean_of(leaf, chosen))
 

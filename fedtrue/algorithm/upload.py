@@ -49,7 +49,7 @@ class Upload(NamedTuple):
             work=lambda loss: self._work(phase, loss),
             receive=private_receive(phase.receive, private) if private else phase.receive,
             combine=combine,
-            receives_nothing=private.central if private else phase.receives_nothing,
+            receives_nothing=phase.receives_nothing or (private is not None and private.central),
         )
 
     def _work(self, phase: Phase, loss: Loss) -> ClientWork:
@@ -109,6 +109,11 @@ def _check_privacy(method: Any, name: str, privacy: Privacy, compression: Compre
             f"compression {compression.name!r} with noise at the clients sends little but noise: use place='server', "
             "or leave the compression out"
         )
+    if privacy.noise > 0 and method.sampling.scoring is not None:
+        raise ValueError(
+            f"with sampling {method.sampling.name!r} clients report their losses without noise, which the privacy "
+            "account does not know: use sampling 'poisson' or 'uniform'"
+        )
     if not privacy.central:
         return
     if method.sampling.rate is None or not method.sampling.fixed_denominator:
@@ -130,4 +135,4 @@ def _check_privacy(method: Any, name: str, privacy: Privacy, compression: Compre
 
 def privacy_of(method: Any, clients: int, cohort: int) -> Callable[[int], float] | None:
     """rounds → ε that the method has spent; None for a method that adds no noise."""
-    return privacy_spent(method.upload.privacy, method.sampling, clients, cohort)
+    return privacy_spent(method.upload.privacy, method.sampling, clients, cohort, len(method.phases))

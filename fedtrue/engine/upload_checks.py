@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from fedtrue.algorithm import linear
-from fedtrue.algorithm.interface import EXACT, OBJECTIVE
+from fedtrue.algorithm.interface import OBJECTIVE, STATE
 from fedtrue.algorithm.method import Method
 from fedtrue.engine.capacity import exchanges
 from fedtrue.tasks.task import Task
@@ -57,18 +57,19 @@ def _check_noise(method: Method, sent: Any) -> None:
         return
     if unknown := sorted(set(privacy.scales) - set(sent)):
         raise ValueError(f"privacy: clients send no {unknown[0]!r}: scales are for {', '.join(sent)}")
-    if privacy.clip is not None and any(each.role == EXACT for each in sent.values()):
+    if privacy.clip is not None and (states := [name for name, each in sent.items() if each.weighting == STATE]):
         raise ValueError(
-            "privacy would clip the optimizer states that clients send with client_state 'sync': use client_state "
-            "'restart' or 'inherit'"
+            f"privacy would clip {states[0]!r}, a state that clients of {method.name} send whole: use a method whose "
+            "clients send updates, e.g. fedopt with client_state 'restart', or fednova with a number as tau_eff"
+        )
+    keeps_account = any(each.weighting == OBJECTIVE for each in sent.values())
+    if privacy.clip is not None and (keeps_account or (method.clients and method.clients.rule.init_memory is not None)):
+        raise ValueError(
+            f"the server of {method.name} follows what its clients keep by what they send, so what clipping cuts off "
+            "would be missing for good: use a method without control variates, and a correction without a table"
         )
     if privacy.noise == 0:
         return
-    if privacy.central and any(each.weighting == OBJECTIVE for each in sent.values()):
-        raise ValueError(
-            f"clients of {method.name} also send what is weighted by their share of the objective, which the privacy "
-            "account does not know: use a method without control variates, and a correction without a table"
-        )
     if _has_matrix_maps(sent):
         raise ValueError(
             "noise leaves no inverse of a matrix trace: use correction 'none' or 'local', or a diagonal client "

@@ -12,6 +12,7 @@ from flwr.app import Message
 from fedtrue.algorithm.aggregation import WeightedSums
 from fedtrue.algorithm.interface import (
     METHOD,
+    STATE,
     WEIGHTINGS,
     Client,
     Context,
@@ -65,6 +66,7 @@ def read_reply(message: Message, client: int, expected: dict[str, Contribution])
     weights = {name: float(said.get(WEIGHT + name, 0)) for name in WEIGHTINGS}
     if not all(np.isfinite(weight) and weight > 0 for weight in weights.values()):
         raise ValueError(f"its weight is {weights[METHOD]:g}: a client without data must not reply")
+    weights[STATE] = weights[METHOD]
     contributions = {name: _contribution(content, name, like) for name, like in expected.items()}
     records = {name.removeprefix(CONTRIBUTION) for name in content.array_records}
     if extra := sorted(records - set(expected)):
@@ -88,7 +90,7 @@ def _contribution(content: Any, name: str, like: Contribution) -> Contribution:
 def added(replies: Sequence[GoodReply], counts: Sequence[int], expected: dict[str, Contribution]) -> WeightedSums:
     """The sums over clients; a client that was drawn twice counts twice."""
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected)
-    total = WeightedSums(zeros, dict.fromkeys(WEIGHTINGS, 0.0), (), 0, 0)
+    total = WeightedSums(zeros, dict.fromkeys((*WEIGHTINGS, STATE), 0.0), (), 0, 0)
     for reply, count in zip(replies, counts):
         total = jax.tree.map(
             lambda sum_, own, n=count: sum_ + own * np.asarray(n, np.asarray(own).dtype), total, reply.sums

@@ -39,6 +39,27 @@ def test_a_scale_is_rounded_without_bias_and_no_entry_but_0_becomes_0():
     assert (np.abs(np.log(samples[:, 1:] / x[1:])) <= np.log(step) * 1.01).all()
 
 
+@pytest.mark.parametrize("name", UNBIASED)
+def test_squares_of_large_entries_do_not_overflow(name):
+    x = jnp.asarray([3e19, -1e19, 0.0], jnp.float32)  # ‖x‖² = 1e39 is above float32's 3.4e38
+    sent = ft.from_spec(name, "compression").encode(jax.random.key(0), x)
+    assert np.isfinite(sent).all() and sent[2] == 0
+
+
+def test_a_scale_of_any_range_stays_finite():
+    x = jnp.asarray([1e-32, 1.0, 1e10], jnp.float32)  # the largest divided by the smallest overflows
+    assert np.isfinite(geometric_levels(jax.random.key(0), x)).all()
+
+
+def test_what_compression_makes_infinite_is_dropped():
+    """An update of 1e38 times 10 entries: each is finite, and the norm that qsgd sends is not."""
+    rows = [{"x": np.zeros((1, 10), np.float32)}, {"x": np.full((1, 10), 3e38, np.float32)}]
+    loss = lambda params, example: -jnp.sum(params * example["x"])
+    two = ft.tasks.from_arrays(rows, lambda key: jnp.zeros(10), loss, batch_size=1)
+    result = ft.train(two, ft.fedopt(ft.client.sgd(1.0), correction="none", compression="qsgd(levels=1)"), rounds=2)
+    assert np.isfinite(result.params).all() and list(result.history["dropped"]) == [1, 1]
+
+
 def test_a_scale_with_one_value_is_sent_exactly():
     for x in (jnp.full(5, 0.3), jnp.zeros(5)):
         assert (geometric_levels(jax.random.key(0), x) == x).all()

@@ -201,10 +201,43 @@ def test_what_the_account_does_not_hold_for_is_refused():
         ft.train(task(), scaffold, rounds=1)
     with pytest.raises(ValueError, match="use place='server'"):
         private("gaussian(clip=1, noise=1, place=client)", compression="sign")
-    with pytest.raises(ValueError, match="use client_state 'restart' or 'inherit'"):
+    with pytest.raises(ValueError, match="privacy would clip 'optimizer_state', a state that clients"):
         ft.train(task(), private("gaussian(clip=1)", client="adam", client_state="sync"), rounds=1)
     with pytest.raises(ValueError, match="clients send no 'inverse_trace': scales are for update"):
         ft.train(task(), private(ft.privacy.gaussian(clip=1.0, scales={"inverse_trace": 2.0})), rounds=1)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedpd", "fedsplit"])
+def test_clipping_is_refused_where_the_server_follows_what_clients_keep(name):
+    """With it SCAFFOLD ends 4.2 from the minimiser at C = 1, where updates vanish: c and Σ p_i c_i stay apart."""
+    options = {"client": ft.client.sgd(0.01), "privacy": "gaussian(clip=1)"}
+    with pytest.raises(ValueError, match=f"the server of {name} follows what its clients keep"):
+        ft.train(task(), ft.methods.METHODS[name](**options), rounds=1)
+
+
+@pytest.mark.parametrize("name", ["adaalter", "fedlada", "fedadamw", "sync_momentum", "fednova"])
+def test_clipping_is_refused_where_clients_send_states(name):
+    """Clipped with the update, they would be scaled by its length: AdaAlter's B² fell from 230 to 3.5 at C = 10."""
+    rate = {"client": ft.client.sgd(0.01)} if name == "fednova" else {"client_rate": 0.01}
+    with pytest.raises(ValueError, match="a state that clients of"):
+        ft.train(task(), ft.methods.METHODS[name](**rate, privacy="gaussian(clip=1)"), rounds=1)
+
+
+def test_every_phase_of_a_round_is_a_release_of_local_noise():
+    noisy = "gaussian(clip=1, noise=4, place=client)"
+    one = ft.train(task(), private(noisy, sampling="uniform"), rounds=3).history["epsilon"][-1]
+    two = ft.train(task(), ft.methods.mime(ft.client.sgd(0.01), privacy=noisy), rounds=3).history["epsilon"][-1]
+    assert (one, two) == (pytest.approx(ft.privacy.epsilon(2.0, 3)), pytest.approx(ft.privacy.epsilon(2.0, 6)))
+
+
+def test_losses_that_clients_report_without_noise_are_refused():
+    with pytest.raises(ValueError, match="report their losses without noise"):
+        private("gaussian(clip=1, noise=1, place=client)", sampling="power_of_choice")
+
+
+def test_a_delta_that_is_no_probability_is_refused():
+    with pytest.raises(ValueError, match="delta must be a finite number above 0 and below 1"):
+        ft.privacy.epsilon(1.0, 1, delta=2.0)
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

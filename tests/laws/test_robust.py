@@ -82,6 +82,22 @@ def test_krum_is_the_update_nearest_to_its_neighbours():
     assert estimate("krum(hostile=1, kept=4)", [0.0, 1.0, 2.0, 3.0, 50.0]) == 1.5  # (0 + 1 + 2 + 3) / 4
 
 
+@pytest.mark.parametrize("place", range(5))
+def test_krum_takes_the_only_one_that_sent_wherever_it_is(place):
+    rows = {"update": Contribution(jnp.arange(5.0))}
+    chosen = ft.aggregator.krum(hostile=1).combine(rows, jnp.arange(5) == place)
+    assert chosen["update"].value == place
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.3, 50), (0.3, 100), (0.07, 100)])
+def test_a_share_that_is_a_whole_number_of_clients_cuts_that_many(share, count):
+    """The mean of the squares 0, 1, 4 … without the outermost share · count at each end."""
+    squares, cut = jnp.arange(float(count)) ** 2, round(share * count)
+    rows = {"update": Contribution(squares)}
+    trimmed = ft.aggregator.trimmed_mean(share).combine(rows, jnp.ones(count, bool))["update"].value
+    assert trimmed == pytest.approx(np.mean(np.arange(count)[cut : count - cut] ** 2))
+
+
 def test_without_hostile_clients_the_median_of_three_clients_is_the_middle_one():
     task = ft.tasks.quadratic(hessians=np.ones((3, 1)), minima=[[0.0], [1.0], [5.0]])
     method = ft.fedopt(ft.client.sgd(0.2), correction="none", aggregator="median", weighting="uniform")

@@ -65,6 +65,20 @@ def test_bytes_count_weights_and_one_accumulator_both_ways():
         assert history[way][0] == 2 * 2 * 8  # 2 clients × (x, B²) × 8 bytes
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "optimal(share=0.3)"])
+def test_the_accumulator_never_shrinks_whatever_the_sampling(sampling):
+    """B² is a mean of states: divided by an expected number of clients it would be multiplied at random every round."""
+    equal = ft.tasks.quadratic(np.ones((6, 1)), np.arange(6.0)[:, None], start=[5.0])
+    simulation = ft.Simulation(
+        equal, ft.methods.adaalter(0.1, sampling=sampling, weighting="uniform"), cohort=3, local_steps=2
+    )
+    state = simulation.start()
+    for _ in range(10):
+        before = np.asarray(state.server.shared)
+        state, _ = simulation.round(state)
+        assert (np.asarray(state.server.shared) >= before * (1 - 1e-6)).all()
+
+
 def test_an_epsilon_of_0_is_refused():
     with pytest.raises(ValueError, match="adaalter: epsilon must be a finite number above 0, not 0"):
         ft.methods.adaalter(0.1, epsilon=0)

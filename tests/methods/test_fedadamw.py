@@ -6,6 +6,7 @@ import pytest
 
 import fedtrue as ft
 from fedtrue.precision import float64
+from tests.methods import unequal_clients
 
 ETA, ALPHA, BETA1, BETA2, EPSILON, DECAY = 0.1, 0.5, 0.6, 0.9, 0.01, 0.3
 HESSIANS = np.array([[1.0, 30.0, 2.0], [20.0, 1.0, 4.0]])  # of two clients, of the weights a (two) and b (one)
@@ -81,8 +82,22 @@ def test_one_number_per_array_travels_for_the_second_moments():
         batch_size=2,
     )
     history = ft.train(model, ft.methods.fedadamw(0.1), rounds=1, cohort=1).history
-    assert history["bytes_up"][0] == 4 * (11 + 2 + 2)  # 11 weights, 2 blocks; its steps, and its share of weight decay
+    assert history["bytes_up"][0] == 4 * (
+        11 + 2 + 3
+    )  # 11 weights, 2 blocks; its steps, γ_i times these, its share of decay
     assert history["bytes_down"][0] == 4 * (2 * 11 + 2 + 1)  # weights and direction; the steps so far
+
+
+def test_equal_rate_multipliers_are_a_client_rate():
+    """d is what a step of rate η moved over η: with γ_i = 2 in it, clients that step by γ_i η d would add it up."""
+    slow, fast = {"client_rate": 0.005}, {"client_rate": 0.01}
+    doubled, plain = (
+        ft.train(
+            unequal_clients.task(), ft.methods.fedadamw(**rate), rounds=20, local_steps=3, rate_multipliers=[by] * 4
+        )
+        for rate, by in ((slow, 2.0), (fast, 1.0))
+    )
+    np.testing.assert_allclose(doubled.params, plain.params, rtol=1e-12)
 
 
 def test_wrong_options_are_refused():

@@ -76,6 +76,26 @@ def test_diagnosis_refuses_a_round_of_two_phases(tmp_path):
         ft.diagnose(tmp_path)
 
 
+def test_a_round_whose_first_cohort_is_empty_steps_by_no_earlier_gradient():
+    """Poisson cohorts of one of three expected clients: where nobody sent a gradient, c is 0, and y = x stays there."""
+    method = ft.methods.feddane(ft.client.sgd(0.1), sampling="poisson", weighting="uniform")
+    three = ft.tasks.quadratic(np.ones((3, 1)), [[1.0], [2.0], [6.0]])
+    simulation = ft.Simulation(three, method, cohort=1, local_steps=1)
+    state, empty = simulation.start(), 0
+    for _ in range(20):
+        before = np.asarray(state.server.params)
+        state, info = simulation.round(state)
+        if info.participants[0] == 0:
+            empty += 1
+            np.testing.assert_array_equal(state.server.params, before)
+    assert empty > 2
+
+
+def test_samplings_that_look_at_losses_are_refused():
+    with pytest.raises(ValueError, match="feddane draws two cohorts"):
+        ft.methods.feddane(ft.client.sgd(0.1), sampling="power_of_choice")
+
+
 def test_a_pull_must_be_a_number_of_at_least_0():
     with pytest.raises(ValueError, match="feddane: mu must be a finite number at least 0, not -1"):
         ft.methods.feddane(ft.client.sgd(0.1), mu=-1)

@@ -57,7 +57,9 @@ def test_a_learning_rate_of_0_has_no_direction():
 
 def test_bytes_are_weights_second_moments_and_direction_down_and_update_and_second_moments_up():
     history = ft.train(ft.tasks.quadratic(**TWO), ft.methods.fedlada(0.1), rounds=1, local_steps=1).history
-    assert history["bytes_up"][0] == 2 * 8 * (2 + 1)  # 2 clients of one weight in float64; and its number of steps
+    assert history["bytes_up"][0] == 2 * 8 * (
+        2 + 2
+    )  # 2 clients of one weight in float64; its steps, and γ_i times these
     assert history["bytes_down"][0] == 2 * 8 * (3 + 1)  # and the number of steps so far
 
 
@@ -66,6 +68,16 @@ def test_diagnosis_leaves_out_the_direction_of_the_last_round(tmp_path):
     ft.train(ft.tasks.quadratic(**TWO), ft.methods.fedlada(0.05), rounds=5, local_steps=[2, 3], out=tmp_path)
     numbers = ft.diagnose(tmp_path, orders=2).diagnosis.numbers
     assert numbers.pieces["noise"].norm < 1e-9 * numbers.truth  # there is no noise, and nothing else is taken for it
+
+
+def test_equal_rate_multipliers_are_a_client_rate():
+    """d is what a step of rate η moved over η: with γ_i = 2 in it, clients that step by γ_i η d would add it up."""
+    slow, fast = {"client_rate": 0.01}, {"client_rate": 0.02}
+    doubled, plain = (
+        ft.train(ft.tasks.quadratic(**TWO), ft.methods.fedlada(**rate), rounds=20, local_steps=3, rate_multipliers=by)
+        for rate, by in ((slow, [2.0, 2.0]), (fast, [1.0, 1.0]))
+    )
+    np.testing.assert_allclose(doubled.params, plain.params, rtol=1e-12)
 
 
 def test_wrong_options_are_refused():

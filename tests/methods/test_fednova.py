@@ -20,6 +20,18 @@ def task(noise=0.0):
     return ft.tasks.quadratic(HESSIANS, MINIMA, weights=WEIGHTS, noise=noise)
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "poisson(fixed_denominator=false)", "optimal(share=0.5)"])
+def test_equal_clients_move_as_far_as_with_averaging_whatever_the_sampling(sampling):
+    """Σ w_i N_i is a mean over those that sent it: as an estimate its random factor would multiply the update's."""
+    equal = ft.tasks.quadratic(np.ones((6, 2)), np.arange(6.0)[:, None] * [1.0, -1.0], start=[5.0, 5.0])
+    common = {"sampling": sampling, "weighting": "uniform"}
+    ends = [
+        ft.train(equal, method, rounds=6, cohort=3, local_steps=4).params
+        for method in (ft.methods.fednova(ft.client.sgd(0.05), **common), ft.methods.fedavg(0.05, **common))
+    ]
+    np.testing.assert_allclose(*ends, rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", CLIENTS)
 def test_its_fixed_point_tends_to_the_minimiser_with_the_rate_and_that_of_averaging_does_not(name):
     client, options = CLIENTS[name]

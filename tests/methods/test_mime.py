@@ -116,6 +116,13 @@ def test_c_counts_every_example_once():
         assert float(state.server.shared["gradient"][0]) == pytest.approx(-3.0)
 
 
+@pytest.mark.parametrize("method", ["mime", "mimelite"])
+def test_a_client_that_begins_with_a_state_of_its_own_is_refused(method):
+    own = ft.client.preconditioned([[1.0], [9.0]], 0.01)
+    with pytest.raises(ValueError, match="begins with a state of its own at every client"):
+        ft.train(ft.tasks.quadratic([[2.0], [4.0]], [[1.0], [-1.0]]), ft.methods.METHODS[method](own), rounds=1)
+
+
 def test_bytes_of_both_phases():
     """Of one weight in float64: up c and the update; down x, then x, c and m."""
     method = ft.methods.mime(ft.client.momentum(0.01))

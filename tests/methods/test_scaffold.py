@@ -61,6 +61,14 @@ def test_one_round_by_hand():
         assert result.params == pytest.approx([second])
 
 
+def test_a_round_at_a_learning_rate_of_0_changes_nothing():
+    """Option II divides by η: at the end of a schedule, 0/0 would drop every client."""
+    rate = lambda r: 0.01 * (r < 3)
+    ends = [ft.train(task(), ft.methods.scaffold(ft.client.sgd(rate)), rounds=n, local_steps=STEPS) for n in (3, 5)]
+    np.testing.assert_array_equal(ends[0].params, ends[1].params)
+    assert ends[1].history["dropped"].sum() == 0
+
+
 def test_bytes_count_the_control_variates_both_ways():
     plain, scaffold = (
         ft.train(task(), method, rounds=1, local_steps=1, cohort=2).history

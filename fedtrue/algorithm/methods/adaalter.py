@@ -17,7 +17,7 @@ from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, filled
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
-from fedtrue.algorithm.interface import SCALE, Broadcast, Client, Contribution
+from fedtrue.algorithm.interface import SCALE, STATE, Broadcast, Client, Contribution
 from fedtrue.algorithm.method import Method, federated
 from fedtrue.algorithm.move import float_type, plain_move
 from fedtrue.algorithm.report import Steps
@@ -60,7 +60,7 @@ def adaalter(
     check_float("adaalter: initial_accumulator", initial_accumulator)
 
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
-        return {"accumulator": Contribution(steps.optimizer["own"], role=SCALE)}, memory
+        return {"accumulator": Contribution(steps.optimizer["own"], STATE, SCALE)}, memory
 
     rule = LocalRule(report=report, begin=lambda broadcast: {"optimizer": _before_first_step(broadcast.shared)})
     return federated(

@@ -2,7 +2,7 @@
 
 m ← β₁ m + (1−β₁) g,  v ← β₂ v + (1−β₂) g²                      local steps from y = x, m = 0, v = V
 y ← y − η (m̂ / (√v̂ + ε) + α d + λ y)                            m̂ of this round's steps, v̂ of all rounds' so far
-V ← Σ w_i mean(v_i),  d ← Σ w_i (x − y_i) / (η Σ w_i τ_i)        after the round; one mean per block of weights
+V ← Σ w_i mean(v_i),  d ← Σ w_i (x − y_i) / (η Σ w_i γ_i τ_i)      after the round; one mean per block of weights
 
 A block is one array of the weights, so one number per array travels in place of the second moments.
 """

@@ -55,6 +55,10 @@ def feddane(
     >>> len(method.phases)
     2
     """
+    if sampling.scoring is not None:
+        raise ValueError(
+            f"feddane draws two cohorts, and sampling {sampling.name!r} knows the losses of one: use sampling 'uniform'"
+        )
     rule = AROUND_GRADIENT._replace(pull=check_float("feddane: mu", mu))
     steps = federated(
         ClientParts(client, trace, correction, rule=rule),

@@ -2,7 +2,7 @@
 
 m ← β₁ m + (1−β₁) g,  v ← β₂ v + (1−β₂) g²,  u ← max(u, v)      local steps from y = x, m = 0, v = u = V
 y ← y − η (α m / √u + (1−α) d)
-V ← Σ w_i u_i,  d ← Σ w_i (x − y_i) / (η Σ w_i τ_i)              after the round: how far a local step moved, over η
+V ← Σ w_i u_i,  d ← Σ w_i (x − y_i) / (η Σ w_i γ_i τ_i)          after the round: how far a local step moved, over γ_i η
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from fedtrue.algorithm.checks import check_float
 from fedtrue.algorithm.client_optimizer import ClientOptimizer, filled
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import none
-from fedtrue.algorithm.interface import SCALE, Broadcast, Client, Context, Contribution, ServerState
+from fedtrue.algorithm.interface import SCALE, STATE, Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated, received_update
 from fedtrue.algorithm.move import float_type
 from fedtrue.algorithm.report import Steps
@@ -100,8 +100,9 @@ def with_last_direction(
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
         taken = jnp.asarray(of.steps, float_type(broadcast.params))
         return {
-            "second_moment": Contribution(moments.send(steps.optimizer), role=SCALE),
-            "steps": Contribution(taken, role=SCALE),
+            "second_moment": Contribution(moments.send(steps.optimizer), STATE, SCALE),
+            "steps": Contribution(taken, STATE, SCALE),
+            "path": Contribution((of.rate_multiplier * taken).astype(taken.dtype), role=SCALE),
         }, memory
 
     def init_shared(params: PyTree) -> dict[str, Any]:
@@ -110,11 +111,11 @@ def with_last_direction(
 
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> dict[str, Any]:
         pseudo_gradient, _ = received_update(clients, state, sums)
-        taken = aggregation.mean(sums, "steps")
-        per_step = linear.inverse(optimizer.learning_rate(context.round) * taken)  # 1 / (η τ), 0 for a rate of 0
+        eta, path = optimizer.learning_rate(context.round), aggregation.mean(sums, "path")
+        per_step = linear.inverse(eta * path)  # 1 / (η γ τ), 0 for a rate of 0; clients step by γ_i η d
         return {
             "second_moment": aggregation.mean(sums, "second_moment"),
-            "steps": state.shared["steps"] + taken,
+            "steps": state.shared["steps"] + aggregation.mean(sums, "steps"),
             "direction": jax.tree.map(lambda d: (per_step * d).astype(d.dtype), pseudo_gradient),
         }
 

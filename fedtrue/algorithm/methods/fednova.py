@@ -78,4 +78,5 @@ def normalised(tau_eff: float | str) -> Correction:
         factor = mean["trace"] if by_mean else tau_eff
         return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), mean["update"]), state
 
-    return Correction(send, receive, needs=frozenset({TRACE}))
+    # τ_eff multiplies the mean update: if both had a random denominator, it would enter squared
+    return Correction(send, receive, needs=frozenset({TRACE}), means=frozenset({"trace"} if by_mean else ()))

@@ -19,6 +19,7 @@ from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.client_update import ClientParts, LocalRule, all_finite, batch_weight
 from fedtrue.algorithm.correction import Correction
 from fedtrue.algorithm.interface import (
+    EXACT,
     Broadcast,
     Client,
     ClientOutput,
@@ -86,13 +87,18 @@ def mime(
 
 
 def gradient_phase() -> Phase:
-    """c = Σ w_i ∇F_i(x) over the cohort, which the server then shares."""
+    """c = Σ w_i ∇F_i(x) over the cohort, which the server then shares; 0 if nobody has sent a gradient."""
 
     def receive(state: ServerState, sums: WeightedSums, context: Context) -> tuple[ServerState, Any]:
         c = aggregation.mean(sums, GRADIENT)
         return state._replace(shared={**state.shared, GRADIENT: c}), c
 
-    return Phase(gradient_work, receive, broadcast=lambda state, context: Broadcast(state.params, ()))
+    return Phase(
+        gradient_work,
+        receive,
+        broadcast=lambda state, context: Broadcast(state.params, ()),
+        receives_nothing=True,  # a gradient of an earlier round belongs to other weights
+    )
 
 
 def gradient_work(loss: Loss) -> ClientWork:
@@ -109,7 +115,7 @@ def gradient_work(loss: Loss) -> ClientWork:
 
     def finish(broadcast: Broadcast, state: Any, client: Client, context: Context) -> ClientOutput:
         gradients, metric_sums = state
-        contributions = {GRADIENT: Contribution(gradient_means(gradients)["mean_gradient"])}
+        contributions = {GRADIENT: Contribution(gradient_means(gradients)["mean_gradient"], role=EXACT)}
         return ClientOutput(contributions, metric_sums, (), all_finite(contributions))
 
     return ClientWork(lambda broadcast, client: (), start, step, finish)

@@ -9,10 +9,10 @@ from typing import Any
 
 from fedtrue.algorithm import aggregation
 from fedtrue.algorithm.aggregation import WeightedSums
-from fedtrue.algorithm.client_optimizer import ClientOptimizer
+from fedtrue.algorithm.client_optimizer import ClientOptimizer, common_state
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import Correction
-from fedtrue.algorithm.interface import Broadcast, Client, Context, Contribution, ServerState
+from fedtrue.algorithm.interface import EXACT, Broadcast, Client, Context, Contribution, ServerState
 from fedtrue.algorithm.method import Method, federated
 from fedtrue.algorithm.move import Move
 from fedtrue.algorithm.report import Steps
@@ -46,7 +46,7 @@ def mimelite(
     """
 
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
-        return {AT_START: Contribution(steps.gradient_at_start)}, memory
+        return {AT_START: Contribution(steps.gradient_at_start, role=EXACT)}, memory
 
     def receive_shared(state: ServerState, sums: WeightedSums, context: Context) -> Any:
         return updated_statistics(client, aggregation.mean(sums, AT_START), state.shared)
@@ -64,7 +64,7 @@ def mimelite(
 
 def first_statistics(client: ClientOptimizer, params: Any) -> dict[str, Any]:
     """s before the first round."""
-    return {"optimizer": client.init(params, 0), "move": client.move.init(params)}
+    return {"optimizer": common_state(client, params), "move": client.move.init(params)}
 
 
 def updated_statistics(client: ClientOptimizer, gradient: Any, shared: dict[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,11 @@ def scaffold(
             return steps.gradient_at_start
         seen = linear.apply(linear.inverse(steps.trace), steps.pseudo_gradient)
         eta = client.learning_rate
-        return jax.tree.map(lambda own, c, s: own - c + (s / eta).astype(own.dtype), control, broadcast.shared, seen)
+
+        def of_path(own: PyTree, c: PyTree, s: PyTree) -> PyTree:
+            return jnp.where(eta == 0, own, own - c + (s / jnp.where(eta == 0, 1, eta)).astype(own.dtype))
+
+        return jax.tree.map(of_path, control, broadcast.shared, seen)  # at a rate of 0 nothing is seen
 
     rule = LocalRule(needs_trace=option == "II", needs_gradient_at_start=option == "I")
     clients = ClientParts(client, trace, correction, rule=rule)

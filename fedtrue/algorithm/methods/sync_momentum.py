@@ -14,7 +14,7 @@ from fedtrue.algorithm import client_optimizer as client
 from fedtrue.algorithm import server_optimizer as server
 from fedtrue.algorithm.client_update import ClientParts, LocalRule
 from fedtrue.algorithm.correction import none
-from fedtrue.algorithm.interface import Broadcast, Client, Contribution
+from fedtrue.algorithm.interface import EXACT, STATE, Broadcast, Client, Contribution
 from fedtrue.algorithm.method import Method, federated
 from fedtrue.algorithm.report import Steps
 from fedtrue.algorithm.sampling import Sampling
@@ -52,7 +52,7 @@ def sync_momentum(
     """
 
     def report(broadcast: Broadcast, memory: Any, steps: Steps, of: Client) -> tuple[dict[str, Contribution], Any]:
-        return {"momentum": Contribution(steps.move)}, memory
+        return {"momentum": Contribution(steps.move, STATE, EXACT)}, memory
 
     return federated(
         ClientParts(
