@@ -95,7 +95,7 @@ def federation_of(
         weights={name: jnp.asarray(values, real) for name, values in weights.items()},
         sampling_sizes=client_sizes(task.client_weights("examples")),
         constants=task.constants,
-        orders=_order_shape(sizes, steps, task.examples_per_step),
+        orders=_order_shape(sizes, _most_steps(method, sizes, steps, task.examples_per_step), task.examples_per_step),
         batch_size=task.examples_per_step,
         shuffle=task.shuffle,
     )
@@ -103,7 +103,15 @@ def federation_of(
 
 def _order_shape(sizes: np.ndarray, steps: np.ndarray, batch_size: int) -> OrderShape:
     epochs = -(-steps // steps_per_epoch(sizes, batch_size))
-    return OrderShape(int(sizes.max()), int(epochs.max()), int(sizes[epochs > 1].max(initial=1)))
+    visited = np.minimum(sizes, steps * batch_size).max()
+    return OrderShape(int(sizes.max()), int(epochs.max()), int(sizes[epochs > 1].max(initial=1)), int(visited))
+
+
+def _most_steps(method: Method | None, sizes: np.ndarray, steps: np.ndarray, batch_size: int) -> np.ndarray:
+    """Of each client in any phase: one that reports losses may look at more batches than it trains on."""
+    own = [phase.steps for phase in method.all_phases if phase.steps] if method else []
+    epoch = steps_per_epoch(sizes, batch_size)
+    return np.max([steps, *(np.asarray(of_phase(steps, epoch)) for of_phase in own)], axis=0)
 
 
 def batches_of(federation: Federation, client: Any, seed: Any, round_index: Any, row: Any = None) -> Batches:

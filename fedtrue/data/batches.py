@@ -18,6 +18,7 @@ from fedtrue.types import Array
 
 Scalar = int | Array
 
+PADDING = np.uint32(2**32 - 1)  # in place of the random numbers of places behind a client's examples
 ORDER_STREAM, STEP_STREAM = 0, 1  # folded into a client's key first: independent streams for order and steps
 
 
@@ -55,6 +56,12 @@ class OrderShape(NamedTuple):
     largest: int  # examples of the largest client
     epochs: int  # the most passes that a client makes
     largest_repeated: int  # examples of the largest client that makes more than one
+    visited: int | None = None  # the most examples that a client visits in its first pass; None: all
+
+    @property
+    def first(self) -> int:
+        """Room for the first epoch."""
+        return self.largest if self.visited is None else self.visited
 
 
 def epoch_orders(key: Array, size: Scalar, shape: OrderShape, shuffle: bool = True) -> Array:
@@ -68,7 +75,8 @@ def epoch_orders(key: Array, size: Scalar, shape: OrderShape, shuffle: bool = Tr
 
     Returns:
         An int32 array. Each epoch's part starts with a permutation of 0 … size − 1; the rest of it is padding. Later
-        epochs mean nothing for a client that is larger than `shape.largest_repeated`.
+        epochs mean nothing for a client that is larger than `shape.largest_repeated`. The first epoch's part ends after
+        `shape.visited` entries.
 
     >>> import jax
     >>> epoch_orders(jax.random.key(0), size=2, shape=OrderShape(4, 3, 2), shuffle=False).tolist()
@@ -76,20 +84,43 @@ def epoch_orders(key: Array, size: Scalar, shape: OrderShape, shuffle: bool = Tr
     """
     key = jax.random.fold_in(key, ORDER_STREAM)
 
-    def order(epoch: Scalar, room: int) -> Array:
+    def order(epoch: Scalar, room: int, visited: int) -> Array:
         if not shuffle:
-            return jnp.arange(room, dtype=jnp.int32)
+            return jnp.arange(visited, dtype=jnp.int32)
         random_bits = jax.random.bits(jax.random.fold_in(key, epoch), (room,), jnp.uint32) >> 1
-        return jnp.argsort(jnp.where(jnp.arange(room) < size, random_bits, jnp.uint32(2**32 - 1))).astype(jnp.int32)
+        return _first_of_argsort(jnp.where(jnp.arange(room) < size, random_bits, PADDING), visited)
 
-    later = jax.vmap(lambda epoch: order(epoch, shape.largest_repeated))(jnp.arange(1, shape.epochs))
-    return jnp.concatenate([order(0, shape.largest), later.reshape(-1)])
+    repeated = shape.largest_repeated
+    later = jax.vmap(lambda epoch: order(epoch, repeated, repeated))(jnp.arange(1, shape.epochs))
+    return jnp.concatenate([order(0, shape.largest, shape.first), later.reshape(-1)])
+
+
+def _first_of_argsort(bits: Array, count: int) -> Array:
+    """The first `count` entries of argsort, of numbers below 2³¹ and PADDING.
+
+    On a CPU XLA selects the smallest of an array of floats up to ten times as fast as it sorts, so the numbers are
+    mapped to floats in the same order: normal ones, since a CPU may take all others for 0. Ties keep their order.
+    """
+
+    def by_sorting(bits: Array) -> Array:
+        return jnp.argsort(bits)[:count].astype(jnp.int32)
+
+    def by_selecting(bits: Array) -> Array:
+        half, smallest_normal = jnp.uint32(2**30), jnp.uint32(0x00800000)
+        positive = smallest_normal + (bits - half)
+        negative = jnp.uint32(0x80000000) | (smallest_normal + (half - 1 - bits))
+        floats = jax.lax.bitcast_convert_type(jnp.where(bits >= half, positive, negative), jnp.float32)
+        return jax.lax.top_k(jnp.where(bits == PADDING, -jnp.inf, -floats), count)[1]
+
+    if 2 * count > bits.shape[0]:
+        return by_sorting(bits)
+    return jax.lax.platform_dependent(bits, cpu=by_selecting, default=by_sorting)
 
 
 def _places(epoch: Array, position: Array, shape: OrderShape) -> Array:
     """Where `epoch_orders` has the examples at these positions of an epoch."""
-    later = shape.largest + (epoch - 1) * shape.largest_repeated + jnp.minimum(position, shape.largest_repeated - 1)
-    return jnp.where(epoch == 0, jnp.minimum(position, shape.largest - 1), later)
+    later = shape.first + (epoch - 1) * shape.largest_repeated + jnp.minimum(position, shape.largest_repeated - 1)
+    return jnp.where(epoch == 0, jnp.minimum(position, shape.first - 1), later)
 
 
 def steps_per_epoch(size, batch_size: int):
