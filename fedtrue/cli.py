@@ -119,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     summary = "compare methods on a task, with the same budget of learning rates for each"
     compare = _command(commands, "compare", summary, "comparing.compare")
     add_compare_flags(compare)
-    _add_set_flag(compare)
+    _add_set_flag(compare, "--set cohort=10 --set task_options.validation=0.1")
     _add_theory_commands(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
@@ -232,14 +232,14 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _add_set_flag(parser: Any) -> None:
+def _add_set_flag(parser: Any, example: str = "--set client.epsilon=1e-5 --set mu=0.1") -> None:
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="any other setting or option, e.g. --set client.epsilon=1e-5 --set mu=0.1; can be given several times",
+        help=f"any other setting or option, e.g. {example}; can be given several times",
     )
 
 
@@ -300,7 +300,7 @@ def _add_data_commands(commands: Any) -> None:
         metavar="FILE",
         help="draw which client holds what, as .png, .pdf or .svg (default: none)",
     )
-    _add_set_flag(show)
+    _add_set_flag(show, "--set task_options.seed=1")
 
 
 def _add_deploy_commands(commands: Any) -> None:

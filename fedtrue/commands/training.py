@@ -157,9 +157,15 @@ def config_from(options: Namespace) -> RunConfig:
 
 def apply_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """`config` changed by every `--set KEY=VALUE`."""
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
-        config = set_one(config, key, parse_value(text), "--set")
+    for key, value in parse_settings(settings).items():
+        config = set_one(config, key, value, "--set")
     return config
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """The values of every `--set KEY=VALUE`, by key."""
+    for setting in settings:
+        if "=" not in setting:
+            raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
+    pairs = (setting.partition("=") for setting in settings)
+    return {key: parse_value(text) for key, _, text in pairs}

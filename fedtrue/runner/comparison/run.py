@@ -23,6 +23,7 @@ from fedtrue.precision import float64
 from fedtrue.runner.build import load_task, task_factory
 from fedtrue.runner.comparison.contenders import Contender, Refused, cell_settings, contenders, refusal
 from fedtrue.runner.comparison.rates import any_rates, at_edge, trials_of
+from fedtrue.runner.comparison.setting import SEED
 from fedtrue.runner.records import SWEEP
 from fedtrue.runner.settings import RunConfig, check_names, set_one
 from fedtrue.runner.stop import Stop
@@ -35,7 +36,6 @@ from fedtrue.tasks.own_file import task_file
 from fedtrue.tasks.task import Task
 
 VALIDATION = 0.1  # the fraction of clients or examples that is held out where the task has no validation data
-SEED = "seed"
 EVALUATIONS = 20  # per run, where the settings say nothing
 HEADER = "# Written by fedtrue compare; `fedtrue sweep` trains it too.\n"
 
@@ -91,12 +91,12 @@ def compare_methods(
     tuning_seeds: int = 1,
     train: TrainSweep = train_sweep,
 ) -> Comparison:
-    """Both stages, as far as they have not been trained; `config` has the setting, its method is not used."""
+    """Both stages, as far as they have not been trained; `config` has the setting, without a method."""
     check_int("budget", budget, low=1)
     check_int("seeds", seeds, low=1)
     check_int("tuning_seeds", tuning_seeds, low=1)
     found = contenders(methods)
-    config, task, split = comparable(replace(config, method=RunConfig(config.task).method))
+    config, task, split = comparable(config)
     with float64(task.float64):
         refusals = {each.label: refusal(each, config, task) for each in found}
     taking_part = [each for each in found if refusals[each.label] is None]
@@ -135,7 +135,7 @@ def comparable(config: RunConfig) -> tuple[RunConfig, Task, str]:
         config = replace(config, holdout_clients=VALIDATION)
         task = load_task(config)
     split = "validation" if task.validation is not None else "unseen" if task.unseen is not None else "train"
-    rounds = check_int("rounds", config.rounds or task.rounds, low=1)
+    rounds = check_int("rounds", task.rounds if config.rounds is None else config.rounds, low=1)
     if config.evaluate_every is None and task.held_out_splits:
         config = replace(config, evaluate_every=max(1, rounds // EVALUATIONS))
     return replace(config, rounds=rounds), task, split
