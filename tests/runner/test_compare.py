@@ -15,6 +15,7 @@ from fedtrue.runner.comparison.rates import at_edge, grid_shape, rate_grid, rate
 from fedtrue.runner.comparison.run import comparable, compare_methods, train_sweep
 from fedtrue.runner.comparison.setting import compared_config
 from fedtrue.runner.settings import RunConfig, set_one
+from fedtrue.runner.stop import Stopped
 
 DIVERGING = "fedopt(client=sgd(1e200), correction=none)"
 SETTING = compared_config("quadratic", 15, {"cohort": 1, "local_steps": 3})
@@ -42,6 +43,14 @@ def test_a_comparison_that_was_killed_goes_on_and_trains_no_cell_twice(stopped_a
     assert before and {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list((out / "seeds").glob("*/summary.json"))) == 2  # FedAvg with two seeds
     assert [row["run"] for row in found.rows] == ["fedavg"]
+
+
+def test_a_comparison_that_was_stopped_says_that_the_same_command_goes_on(tmp_path):
+    def stopped(file, folder):
+        raise Stopped(2, 3, folder)
+
+    with pytest.raises(Stopped, match=r"stopped after round 3: the same command, .* goes on with the comparison in"):
+        compare_methods(SETTING, tmp_path / "out", train=stopped, **HOW)
 
 
 def test_a_method_that_cannot_run_is_refused_with_its_reason_and_the_others_go_on(stopped_and_continued):

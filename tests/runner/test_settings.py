@@ -188,7 +188,7 @@ def test_resuming_with_other_settings_reports_the_differences_and_writes_nothing
 
 
 def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(finished):
-    with pytest.raises(ValueError, match="rounds was 4, is 3"):
+    with pytest.raises(ValueError, match="was started for 4 rounds, not 3: give at least 4 rounds"):
         run(finished, resume=True, rounds=3)
     assert tomllib.loads((finished / "config.toml").read_text())["rounds"] == 4
 

@@ -41,7 +41,7 @@ def prepare(file: Path, out: Path, only: str = "*") -> tuple[list[Cell], list[Gr
     if not cells:
         raise ValueError(f"no cell of {file} is called {only!r}: the first is called {read_sweep(file)[0].name!r}")
     if copy.exists() and copy.read_bytes() != text:
-        raise ValueError(f"{out} holds another sweep: give another --out, or resume it with `fedtrue resume {out}`")
+        raise ValueError(f"{out} holds another sweep: give another out, or resume it with `fedtrue resume {out}`")
     cell_groups = groups(cells, out)  # checks all settings, so it comes before any file is written
     out.mkdir(parents=True, exist_ok=True)
     if not copy.exists():
