@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedtrue.commands.arguments import path
 from fedtrue.commands.compare_flags import add_compare_flags, add_personalise_flags
 from fedtrue.commands.import_flags import add_import_flags
 from fedtrue.names import suggestion
@@ -162,25 +163,25 @@ def _add_training_commands(commands: Any) -> None:
     run.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="new folder for settings, records, checkpoints, weights (default: none)",
     )
     add_run_flags(run)
 
     resume = _command(commands, "resume", "continue a run or a sweep that was interrupted", "training.resume")
-    resume.add_argument("run", type=Path, metavar="RUN", help="the folder of a run or of a sweep")
+    resume.add_argument("run", type=path, metavar="RUN", help="the folder of a run or of a sweep")
     resume.add_argument(
         "--rounds", type=int, metavar="INT", help="go further than the run was asked to (default: to its last round)"
     )
     sweep = _command(commands, "sweep", "train many runs, several at a time in one program", "sweeping.sweep")
     sweep.add_argument(
-        "file", type=Path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"
+        "file", type=path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"
     )
     sweep.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="folder for the run folders of the cells (default: runs/ and FILE's name)",
     )
@@ -264,13 +265,13 @@ def _add_theory_commands(commands: Any) -> None:
     contraction.add_argument(
         "--from",
         dest="document",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="read the JSON document of an earlier --json instead of measuring",
     )
     for name, figure in {"landscape.png": landscape, "curves.png": curves, "contraction.png": contraction}.items():
         figure.add_argument(
-            "-o", "--out", type=Path, default=Path(name), metavar="FILE", help="the picture (default: %(default)s)"
+            "-o", "--out", type=path, default=Path(name), metavar="FILE", help="the picture (default: %(default)s)"
         )
         figure.add_argument("--markdown", action="store_true", help="print only the table, as Markdown; no picture")
 
@@ -292,11 +293,11 @@ def _add_data_commands(commands: Any) -> None:
         "--examples", type=int, default=3, metavar="INT", help="number of examples (default: %(default)s)"
     )
     show.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
+        "-o", "--out", type=path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
     )
     show.add_argument(
         "--picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="draw which client holds what, as .png, .pdf or .svg (default: none)",
     )
@@ -308,7 +309,7 @@ def _add_deploy_commands(commands: Any) -> None:
     deploy = commands.add_parser("deploy", help=summary, description="Federate over a network, with Flower.")
     actions = deploy.add_subparsers(title="actions", required=True, metavar="ACTION")
     new = _command(actions, "new", "write a complete small Flower app into a new folder", "deploying.new")
-    new.add_argument("folder", type=Path, metavar="DIR", help="new folder for the app")
+    new.add_argument("folder", type=path, metavar="DIR", help="new folder for the app")
     new.add_argument(
         "--framework",
         choices=["jax", "torch"],
@@ -325,7 +326,7 @@ def _add_report_commands(commands: Any) -> None:
     pack = _command(commands, "pack", "pack runs into archives for a repository, one per sweep", "reporting.pack")
     for parser in (report, table, pack):
         parser.add_argument(
-            "runs", type=Path, nargs="+", metavar="RUN", help="run folders, archives, or folders that contain them"
+            "runs", type=path, nargs="+", metavar="RUN", help="run folders, archives, or folders that contain them"
         )
     for parser in (report, table):
         parser.add_argument(
@@ -342,7 +343,7 @@ def _add_report_commands(commands: Any) -> None:
     pack.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         required=True,
         metavar="FILE|DIR",
         help="the archive NAME.runs.xz, or a folder for archives",
@@ -362,14 +363,14 @@ def _add_report_flags(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         default=Path("report.html"),
         metavar="FILE",
         help="the HTML page (default: %(default)s)",
     )
     report.add_argument("--title", metavar="TEXT", help="heading of the page (default: the names of the tasks)")
     report.add_argument(
-        "--pictures", type=Path, metavar="DIR", help="also draw the figures into this folder (default: none)"
+        "--pictures", type=path, metavar="DIR", help="also draw the figures into this folder (default: none)"
     )
     report.add_argument(
         "--formats",
@@ -423,17 +424,17 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
     )
     table.add_argument(
         "--picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="also draw the differences from --against as PNG, PDF or SVG (default: none)",
     )
     table.add_argument("--heat-map", action="store_true", help="print tables of client rate × server rate instead")
-    table.add_argument("-o", "--out", type=Path, metavar="FILE", help="write to a file (default: print)")
+    table.add_argument("-o", "--out", type=path, metavar="FILE", help="write to a file (default: print)")
 
 
 def _add_diagnose_command(commands: Any) -> None:
     diagnose = _command(commands, "diagnose", "check a run for client-drift bias", "diagnosis.diagnose")
-    diagnose.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    diagnose.add_argument("run", type=path, metavar="RUN", help="a run folder")
     diagnose.add_argument(
         "--clients",
         type=int,

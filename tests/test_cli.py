@@ -69,6 +69,22 @@ def test_a_reader_that_closes_the_pipe_gets_no_traceback():
         (["run", "quadratic", "--server", "adam"], "give one, e.g. --client-rate 0.1"),
         (["run", "quadratic", "--precision", "float16"], "did you mean 'bfloat16'"),
         (["run", "nowhere.toml"], "nowhere.toml does not exist"),
+        (
+            ["run", "quadratic", "--local-steps", "3", "--local-epochs", "2"],
+            "local_epochs is not used with local_steps",
+        ),
+        (["run", "quadratic", "--local-steps", "3", "--set", "local_epochs=2"], "local_epochs is not used with"),
+        (
+            ["run", "quadratic", "--client", "adam(0.01)", "--client-rate", "0.1"],
+            "client's learning rate is given twice",
+        ),
+        (["run", "quadratic", "--server", "sgd(1.0)", "--server-rate", "0.1"], "server's learning rate is given twice"),
+        (["run", "quadratic", "--csv"], "csv writes into the folder of a run: add --out DIR"),
+        (["run", "quadratic", "--tensorboard"], "tensorboard writes into the folder of a run: add --out DIR"),
+        (["run", "quadratic", "--checkpoint-every", "3"], "checkpoint_every writes into the folder of a run"),
+        (["run", "quadratic", "--out", ""], "argument -o/--out: is empty: give a path"),
+        (["compare", "quadratic", "--out", ""], "argument -o/--out: is empty: give a path"),
+        (["resume", ""], "argument RUN: is empty: give a path"),
         (["rnu"], "invalid choice: 'rnu'"),
     ],
 )

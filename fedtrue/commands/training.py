@@ -169,8 +169,19 @@ def config_from(options: Namespace) -> RunConfig:
     """The settings of a TOML file or the defaults of a task, changed by the flags."""
     config = read_toml(Path(options.task)) if options.task.endswith(".toml") else RunConfig(options.task)
     flags = {name: getattr(options, name) for name in ("model", "method", *METHOD_FLAGS, *run_settings())}
-    config = change(config, {name: value for name, value in flags.items() if value is not None}, "command line")
-    return apply_settings(config, options.settings)
+    given = {name: value for name, value in flags.items() if value is not None}
+    config = apply_settings(change(config, given, "command line"), options.settings)
+    _refuse_ignored({**given, **parse_settings(options.settings)}, config, options.out)
+    return config
+
+
+def _refuse_ignored(given: Mapping[str, Any], config: RunConfig, out: Path | None) -> None:
+    """Refuses settings from the command line that would have no effect."""
+    for name in ("csv", "tensorboard", "checkpoint_every"):
+        if name in given and out is None:
+            raise ValueError(f"{name} writes into the folder of a run: add --out DIR, or leave it out")
+    if "local_epochs" in given and config.local_steps is not None and not isinstance(config.local_epochs, list):
+        raise ValueError(f"local_epochs is not used with local_steps = {config.local_steps}: give one of them")
 
 
 def apply_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:

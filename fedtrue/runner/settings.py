@@ -241,6 +241,7 @@ def from_table(table: Mapping[str, Any], where: str) -> RunConfig:
 
 def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfig:
     """`config` with some settings replaced; unknown keys are refused with the nearest valid one."""
+    _refuse_two_rates(values, where)
     for key, value in values.items():
         if key == "method":
             config = replace(config, method={**config.method, "name": check_type(where, key, value, str)})
@@ -264,6 +265,15 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
                 f"{where}: {key!r} is not a setting{suggestion(key, valid)}; there are: {', '.join(valid)}"
             )
     return config
+
+
+def _refuse_two_rates(values: Mapping[str, Any], where: str) -> None:
+    """A part that is given with its learning rate, and that rate once more."""
+    for short, part in RATES.items():
+        given = read_call(values.get(part), part)
+        if values.get(short) is not None and isinstance(given, Mapping) and "learning_rate" in given:
+            rates = f"{given['learning_rate']} as an option of {part}, {values[short]} as {short}"
+            raise ValueError(f"{where}: the {part}'s learning rate is given twice, {rates}: leave out one of them")
 
 
 def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
