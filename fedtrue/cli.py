@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from fedtrue.commands.arguments import path
 from fedtrue.commands.compare_flags import add_compare_flags, add_personalise_flags
 from fedtrue.commands.import_flags import add_import_flags
+from fedtrue.commands.os_errors import os_error_text
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
 from fedtrue.version import __version__
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with short_warnings():
             answer = options.command(options)
     except (ValueError, OSError) as error:
-        print(f"fedtrue: {' '.join(str(error).split())}", file=sys.stderr)
+        text = os_error_text(error) if isinstance(error, OSError) else str(error)
+        print(f"fedtrue: {' '.join(text.split())}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "fedtrue":

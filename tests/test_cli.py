@@ -99,6 +99,29 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["run", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+        (["run", "quadratic", "--rounds", "1", "--out", "FILE"], "FILE exists, and is not a folder: give another path"),
+        (["run", "quadratic", "--rounds", "1", "--out", "FILE/run"], "as a part of its path is a file"),
+        (["run", "FOLDER.toml/my.py"], "does not exist: give the Python file"),
+        (["table", "FOLDER.toml/RUN", "-o", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+        (["sweep", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_named_with_its_cure(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FOLDER.toml").mkdir()
+    (tmp_path / "FILE").write_text("")
+    if "table" in arguments:
+        assert main(["run", "quadratic", "--rounds", "1", "-o", "FOLDER.toml/RUN"]) == 0
+        capsys.readouterr()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Errno" not in error and error.count("\n") == 1
+
+
 def test_a_toml_file_and_flags_give_the_same_run(tmp_path, capsys):
     toml = tmp_path / "run.toml"
     toml.write_text(
