@@ -96,6 +96,8 @@ def test_a_diverged_run_says_so_and_is_not_diagnosed(tmp_path, capsys):
     assert "rounds, diverged" in " ".join(capsys.readouterr().out.split())
     assert main(["resume", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "diverged"
+    assert main(["run", "quadratic", "--client", "sgd", "--client-rate", "1e200", "--rounds", "5"]) == 0
+    assert "5 rounds, 4 of them skipped" in " ".join(capsys.readouterr().out.split())  # too few to count as diverged
     assert main(["diagnose", out]) == 2
     assert "has diverged: diagnose a run with a smaller learning rate" in capsys.readouterr().err
 

@@ -121,7 +121,8 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
     seconds = time.perf_counter() - start_time
     facts = run_facts(result.history, result.summary, seconds, out) | minimiser_facts(task, result.params)
     rows = [[name, value] for name, value in facts.items() if not isinstance(value, list)]
-    ending = ", diverged" if result.summary["status"] == "diverged" else ""
+    skipped = f", {n} of them skipped" if (n := facts.get("skipped_rounds")) else ""
+    ending = ", diverged" if result.summary["status"] == "diverged" else skipped
     title = f"{short_name(config.task)}: {config.name()}, {result.summary['rounds']} rounds{ending}"
     show = printer(metrics_table(title, result.summary), table("", ["", "value"], rows))
     return Answer({**facts, **flat(result.summary)}, show)
