@@ -12,8 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fedtrue.commands.arguments import path
 from fedtrue.commands.compare_flags import add_compare_flags, add_personalise_flags
 from fedtrue.commands.import_flags import add_import_flags
+from fedtrue.commands.os_errors import os_error_text
 from fedtrue.names import suggestion
 from fedtrue.runner.stop import Stopped
 from fedtrue.version import __version__
@@ -36,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with short_warnings():
             answer = options.command(options)
     except (ValueError, OSError) as error:
-        print(f"fedtrue: {' '.join(str(error).split())}", file=sys.stderr)
+        text = os_error_text(error) if isinstance(error, OSError) else str(error)
+        print(f"fedtrue: {' '.join(text.split())}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "fedtrue":
@@ -119,7 +122,7 @@ def build_parser() -> argparse.ArgumentParser:
     summary = "compare methods on a task, with the same budget of learning rates for each"
     compare = _command(commands, "compare", summary, "comparing.compare")
     add_compare_flags(compare)
-    _add_set_flag(compare)
+    _add_set_flag(compare, "--set cohort=10 --set task_options.validation=0.1")
     _add_theory_commands(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
@@ -162,25 +165,25 @@ def _add_training_commands(commands: Any) -> None:
     run.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="new folder for settings, records, checkpoints, weights (default: none)",
     )
     add_run_flags(run)
 
     resume = _command(commands, "resume", "continue a run or a sweep that was interrupted", "training.resume")
-    resume.add_argument("run", type=Path, metavar="RUN", help="the folder of a run or of a sweep")
+    resume.add_argument("run", type=path, metavar="RUN", help="the folder of a run or of a sweep")
     resume.add_argument(
         "--rounds", type=int, metavar="INT", help="go further than the run was asked to (default: to its last round)"
     )
     sweep = _command(commands, "sweep", "train many runs, several at a time in one program", "sweeping.sweep")
     sweep.add_argument(
-        "file", type=Path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"
+        "file", type=path, metavar="FILE", help="TOML file with the settings of a run and a [sweep] table"
     )
     sweep.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="folder for the run folders of the cells (default: runs/ and FILE's name)",
     )
@@ -232,14 +235,14 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _add_set_flag(parser: Any) -> None:
+def _add_set_flag(parser: Any, example: str = "--set client.epsilon=1e-5 --set mu=0.1") -> None:
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="any other setting or option, e.g. --set client.epsilon=1e-5 --set mu=0.1; can be given several times",
+        help=f"any other setting or option, e.g. {example}; can be given several times",
     )
 
 
@@ -264,13 +267,13 @@ def _add_theory_commands(commands: Any) -> None:
     contraction.add_argument(
         "--from",
         dest="document",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="read the JSON document of an earlier --json instead of measuring",
     )
     for name, figure in {"landscape.png": landscape, "curves.png": curves, "contraction.png": contraction}.items():
         figure.add_argument(
-            "-o", "--out", type=Path, default=Path(name), metavar="FILE", help="the picture (default: %(default)s)"
+            "-o", "--out", type=path, default=Path(name), metavar="FILE", help="the picture (default: %(default)s)"
         )
         figure.add_argument("--markdown", action="store_true", help="print only the table, as Markdown; no picture")
 
@@ -292,15 +295,15 @@ def _add_data_commands(commands: Any) -> None:
         "--examples", type=int, default=3, metavar="INT", help="number of examples (default: %(default)s)"
     )
     show.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
+        "-o", "--out", type=path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
     )
     show.add_argument(
         "--picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="draw which client holds what, as .png, .pdf or .svg (default: none)",
     )
-    _add_set_flag(show)
+    _add_set_flag(show, "--set task_options.seed=1")
 
 
 def _add_deploy_commands(commands: Any) -> None:
@@ -308,7 +311,7 @@ def _add_deploy_commands(commands: Any) -> None:
     deploy = commands.add_parser("deploy", help=summary, description="Federate over a network, with Flower.")
     actions = deploy.add_subparsers(title="actions", required=True, metavar="ACTION")
     new = _command(actions, "new", "write a complete small Flower app into a new folder", "deploying.new")
-    new.add_argument("folder", type=Path, metavar="DIR", help="new folder for the app")
+    new.add_argument("folder", type=path, metavar="DIR", help="new folder for the app")
     new.add_argument(
         "--framework",
         choices=["jax", "torch"],
@@ -325,7 +328,7 @@ def _add_report_commands(commands: Any) -> None:
     pack = _command(commands, "pack", "pack runs into archives for a repository, one per sweep", "reporting.pack")
     for parser in (report, table, pack):
         parser.add_argument(
-            "runs", type=Path, nargs="+", metavar="RUN", help="run folders, archives, or folders that contain them"
+            "runs", type=path, nargs="+", metavar="RUN", help="run folders, archives, or folders that contain them"
         )
     for parser in (report, table):
         parser.add_argument(
@@ -342,7 +345,7 @@ def _add_report_commands(commands: Any) -> None:
     pack.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         required=True,
         metavar="FILE|DIR",
         help="the archive NAME.runs.xz, or a folder for archives",
@@ -362,14 +365,14 @@ def _add_report_flags(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         default=Path("report.html"),
         metavar="FILE",
         help="the HTML page (default: %(default)s)",
     )
     report.add_argument("--title", metavar="TEXT", help="heading of the page (default: the names of the tasks)")
     report.add_argument(
-        "--pictures", type=Path, metavar="DIR", help="also draw the figures into this folder (default: none)"
+        "--pictures", type=path, metavar="DIR", help="also draw the figures into this folder (default: none)"
     )
     report.add_argument(
         "--formats",
@@ -423,17 +426,17 @@ def _add_table_flags(table: argparse.ArgumentParser) -> None:
     )
     table.add_argument(
         "--picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="also draw the differences from --against as PNG, PDF or SVG (default: none)",
     )
     table.add_argument("--heat-map", action="store_true", help="print tables of client rate × server rate instead")
-    table.add_argument("-o", "--out", type=Path, metavar="FILE", help="write to a file (default: print)")
+    table.add_argument("-o", "--out", type=path, metavar="FILE", help="write to a file (default: print)")
 
 
 def _add_diagnose_command(commands: Any) -> None:
     diagnose = _command(commands, "diagnose", "check a run for client-drift bias", "diagnosis.diagnose")
-    diagnose.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    diagnose.add_argument("run", type=path, metavar="RUN", help="a run folder")
     diagnose.add_argument(
         "--clients",
         type=int,

@@ -69,6 +69,22 @@ def test_a_reader_that_closes_the_pipe_gets_no_traceback():
         (["run", "quadratic", "--server", "adam"], "give one, e.g. --client-rate 0.1"),
         (["run", "quadratic", "--precision", "float16"], "did you mean 'bfloat16'"),
         (["run", "nowhere.toml"], "nowhere.toml does not exist"),
+        (
+            ["run", "quadratic", "--local-steps", "3", "--local-epochs", "2"],
+            "local_epochs is not used with local_steps",
+        ),
+        (["run", "quadratic", "--local-steps", "3", "--set", "local_epochs=2"], "local_epochs is not used with"),
+        (
+            ["run", "quadratic", "--client", "adam(0.01)", "--client-rate", "0.1"],
+            "client's learning rate is given twice",
+        ),
+        (["run", "quadratic", "--server", "sgd(1.0)", "--server-rate", "0.1"], "server's learning rate is given twice"),
+        (["run", "quadratic", "--csv"], "csv writes into the folder of a run: add --out DIR"),
+        (["run", "quadratic", "--tensorboard"], "tensorboard writes into the folder of a run: add --out DIR"),
+        (["run", "quadratic", "--checkpoint-every", "3"], "checkpoint_every writes into the folder of a run"),
+        (["run", "quadratic", "--out", ""], "argument -o/--out: is empty: give a path"),
+        (["compare", "quadratic", "--out", ""], "argument -o/--out: is empty: give a path"),
+        (["resume", ""], "argument RUN: is empty: give a path"),
         (["rnu"], "invalid choice: 'rnu'"),
     ],
 )
@@ -81,6 +97,29 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert code == 2
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["run", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+        (["run", "quadratic", "--rounds", "1", "--out", "FILE"], "FILE exists, and is not a folder: give another path"),
+        (["run", "quadratic", "--rounds", "1", "--out", "FILE/run"], "as a part of its path is a file"),
+        (["run", "FOLDER.toml/my.py"], "does not exist: give the Python file"),
+        (["table", "FOLDER.toml/RUN", "-o", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+        (["sweep", "FOLDER.toml"], "FOLDER.toml is a folder: give a file"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_named_with_its_cure(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FOLDER.toml").mkdir()
+    (tmp_path / "FILE").write_text("")
+    if "table" in arguments:
+        assert main(["run", "quadratic", "--rounds", "1", "-o", "FOLDER.toml/RUN"]) == 0
+        capsys.readouterr()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Errno" not in error and error.count("\n") == 1
 
 
 def test_a_toml_file_and_flags_give_the_same_run(tmp_path, capsys):

@@ -89,6 +89,28 @@ def test_run_sweep_and_table_agree_on_every_number(tmp_path, capsys):
         assert run["final.train.loss"] == pytest.approx(cell["final.train.loss"])
 
 
+@pytest.mark.filterwarnings("ignore:round")
+def test_a_diverged_run_says_so_and_is_not_diagnosed(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    assert main(["run", "quadratic", "--client", "sgd", "--client-rate", "1e200", "--rounds", "40", "-o", out]) == 0
+    assert "rounds, diverged" in " ".join(capsys.readouterr().out.split())
+    assert main(["resume", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "diverged"
+    assert main(["run", "quadratic", "--client", "sgd", "--client-rate", "1e200", "--rounds", "5"]) == 0
+    assert "5 rounds, 4 of them skipped" in " ".join(capsys.readouterr().out.split())  # too few to count as diverged
+    assert main(["diagnose", out]) == 2
+    assert "has diverged: diagnose a run with a smaller learning rate" in capsys.readouterr().err
+
+
+def test_a_private_run_shows_the_epsilon_that_it_has_spent(capsys):
+    command = ["run", "quadratic", "--client", "sgd", "--client-rate", "0.01", "--rounds", "3", "--correction", "none"]
+    command += ["--privacy", "gaussian(clip=0.1, noise=1)", "--weighting", "uniform", "--sampling", "poisson"]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] > 0
+    assert main(command) == 0
+    assert "epsilon" in capsys.readouterr().out
+
+
 def test_sweep_prints_the_command_that_repeats_one_cell(tmp_path, capsys):
     (tmp_path / "s.toml").write_text('task = "quadratic"\nrounds = 2\n[sweep.product]\nseed = [0, 1]\n')
     out = tmp_path / "out"

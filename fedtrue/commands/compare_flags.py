@@ -1,7 +1,8 @@
 """The flags of `fedtrue compare` and `fedtrue personalise`. Imports nothing heavy: `fedtrue --help` loads it."""
 
 import argparse
-from pathlib import Path
+
+from fedtrue.commands.arguments import path
 
 
 def add_compare_flags(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="folder for all runs; goes on with those in it (default: in runs/)",
     )
@@ -56,7 +57,7 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument(
         "--picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="also draw the differences from FedAvg as PNG, PDF or SVG (default: none)",
     )
@@ -64,7 +65,7 @@ def add_compare_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_personalise_flags(parser: argparse.ArgumentParser) -> None:
     """The run, and how its clients fine-tune."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run that has ended")
+    parser.add_argument("run", type=path, metavar="RUN", help="the folder of a run that has ended")
     parser.add_argument(
         "--steps", type=int, metavar="INT", help="local steps of every client (default: those of a round of the run)"
     )
@@ -82,5 +83,5 @@ def add_personalise_flags(parser: argparse.ArgumentParser) -> None:
         "(default: test data of the same clients)",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="draw the gains, as .png, .pdf or .svg (default: none)"
+        "-o", "--out", type=path, metavar="FILE", help="draw the gains, as .png, .pdf or .svg (default: none)"
     )

@@ -8,13 +8,14 @@ from typing import Any
 
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.commands.sweeping import LiveCells
-from fedtrue.commands.training import apply_settings, stderr_printer
+from fedtrue.commands.training import parse_settings, stderr_printer
 from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.reports.canvas import check_format
-from fedtrue.reports.comparison import ComparisonTable, compared_config, comparison_table, remarks
+from fedtrue.reports.comparison import ComparisonTable, comparison_table, remarks
 from fedtrue.reports.difference_picture import draw_differences
 from fedtrue.runner.comparison.contenders import split_methods
 from fedtrue.runner.comparison.run import compare_methods
+from fedtrue.runner.comparison.setting import compared_config
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.run import prepare, run_groups
 from fedtrue.tasks.own_file import task_file
@@ -23,7 +24,8 @@ from fedtrue.tasks.own_file import task_file
 def compare(options: Namespace) -> Answer:
     check_format("--picture", options.picture)
     use_all_cores_unless_set()
-    config = apply_settings(compared_config(options.task, options.rounds, {}), options.settings)
+    settings = parse_settings(options.settings)
+    config = compared_config(options.task, options.rounds, settings, over=options.over, where="--set")
     out = options.out or Path("runs") / f"compare-{_short_name(options.task)}"
     say = stderr_printer(options.json)
 

@@ -1,7 +1,8 @@
 """The flags of `fedtrue data import`. Imports nothing heavy: `fedtrue --help` loads it."""
 
 import argparse
-from pathlib import Path
+
+from fedtrue.commands.arguments import path
 
 
 def add_import_flags(parser: argparse.ArgumentParser) -> None:
@@ -11,7 +12,7 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
         "Posts.xml of a Stack Exchange dump."
     )
     parser.add_argument("name", metavar="NAME", help="name of the data set; or stackexchange")
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="files, or a folder of them")
+    parser.add_argument("files", type=path, nargs="+", metavar="FILE", help="files, or a folder of them")
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -35,7 +36,7 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", type=int, metavar="INT", help="most frequent words that are known (default: 10,000)")
     parser.add_argument(
         "--test",
-        type=Path,
+        type=path,
         nargs="+",
         metavar="FILE",
         help="files to test on (default: --test-fraction of each client)",

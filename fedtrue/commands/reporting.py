@@ -2,18 +2,18 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fedtrue.commands.answer import Answer, printer
-from fedtrue.names import look_up
+from fedtrue.names import look_up, suggestion
 from fedtrue.reports import pictures
 from fedtrue.reports.canvas import FORMATS as PICTURE_FORMATS
 from fedtrue.reports.canvas import check_format
 from fedtrue.reports.difference_picture import draw_differences
-from fedtrue.reports.differences import matches
+from fedtrue.reports.differences import matches, nothing_matches
 from fedtrue.reports.heat_map import Panel, count_record, heat_map_panels, threshold_or_default
 from fedtrue.reports.heat_table import heat_markdown, heat_records
 from fedtrue.reports.labels import flatten_config, group_runs
@@ -25,6 +25,7 @@ from fedtrue.reports.targets import check_target
 from fedtrue.reports.write import write_report
 from fedtrue.runner import packing
 from fedtrue.runner.records import Run, find_runs, read_run
+from fedtrue.runner.settings import method_settings, run_settings
 
 
 def report(options: Namespace) -> Answer:
@@ -85,6 +86,9 @@ def table(options: Namespace) -> Answer:
     """The runs as a table for a document; equal records give equal bytes."""
     check_format("--picture", options.picture)
     runs = _runs_with(_read_runs(options.runs), _parse_settings("--where", options.where))
+    over, against = _split_list(options.over) or ["seed"], _parse_settings("--against", options.against)
+    _check_keys("--over", over, runs)
+    _check_keys("--against", against or (), runs)
     measure = choose_measure(runs, options.metric)
     if options.heat_map:
         return _heat_table(options, runs, measure)
@@ -95,14 +99,14 @@ def table(options: Namespace) -> Answer:
     if options.ranked and not best_per:
         raise ValueError("--ranked is for --best-per: --sort alone puts the best row first")
     runs_table = build_table(
-        group_runs(runs, _split_list(options.over) or ("seed",)),
+        group_runs(runs, over),
         measure.key,
         columns,
         options.sort,
         target=options.target,
         best_per=best_per,
         ranked=options.ranked,
-        against=_parse_settings("--against", options.against),
+        against=against,
     )
     if options.picture is not None:
         draw_differences(runs_table, options.picture)
@@ -112,12 +116,22 @@ def table(options: Namespace) -> Answer:
 def _runs_with(runs: Sequence[Run], settings: Mapping[str, str] | None) -> Sequence[Run]:
     """The runs with these settings."""
     wanted = settings or {}
+    _check_keys("--where", wanted, runs)
     has_all = lambda run: all(matches(flatten_config(run.config).get(key), wanted[key]) for key in wanted)
     chosen = [run for run in runs if has_all(run)]
     if not chosen:
-        said = ", ".join(f"{key}={value}" for key, value in wanted.items())
-        raise ValueError(f"no run has {said}: see --columns {','.join(wanted)}")
+        raise nothing_matches("no run", wanted, [flatten_config(run.config) for run in runs])
     return chosen
+
+
+def _check_keys(flag: str, keys: Iterable[str], runs: Sequence[Run]) -> None:
+    """Refuses a setting that no run can have; one that these runs lack, such as an option of another part, is none."""
+    known = dict.fromkeys(["seed", *(key for run in runs for key in flatten_config(run.config))])
+    valid = [*known, *(name for name in run_settings() if name not in known)]
+    for key in keys:
+        first, _, option = key.partition(".")
+        if key not in valid and not (option and first in ("task_options", *method_settings())):
+            raise ValueError(f"{flag}: {key!r} is not a setting of these runs{suggestion(key, valid)}")
 
 
 def _parse_settings(flag: str, text: str | None) -> dict[str, str] | None:

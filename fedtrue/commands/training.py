@@ -18,7 +18,7 @@ from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
 from fedtrue.runner.callbacks.from_settings import callbacks_of
 from fedtrue.runner.host_schedule import HostSchedule
-from fedtrue.runner.journal import Result
+from fedtrue.runner.load import load_run
 from fedtrue.runner.progress import shown
 from fedtrue.runner.records import CONFIG, SWEEP, read_config, read_summary
 from fedtrue.runner.resolve import resolved
@@ -34,10 +34,11 @@ from fedtrue.runner.settings import (
     set_one,
 )
 from fedtrue.runner.stop import Stop
-from fedtrue.runner.summary import flat
+from fedtrue.runner.summary import flat, read_outcome
 from fedtrue.runner.train import Files, train_run
 from fedtrue.spec import part_options
 from fedtrue.tasks.own_file import short_name
+from fedtrue.tasks.registry import TASKS
 from fedtrue.tasks.task import Task
 
 
@@ -58,12 +59,13 @@ def resume(options: Namespace) -> Answer:
         if options.rounds is not None:
             raise ValueError(f"--rounds goes further with one run: give one of the folders in {out}")
         return sweeping.run_sweep(out / SWEEP, out, options)
-    if not folder.is_run_folder(out):
-        raise ValueError(f"{out} is not a run folder: fedtrue run TASK --out {out} creates one")
+    if folder.is_comparison(out):
+        raise ValueError(f"{out} is a comparison: the same `fedtrue compare` command goes on with it")
+    folder.check_run_folder(out, "resume")
     summary, recorded = read_summary(out), read_config(out)
     rounds = _rounds_asked(options.rounds, recorded, out)
     if summary and (summary["status"] == "diverged" or summary["rounds"] >= rounds):
-        return Answer(summary, printer(_nothing_to_do(out, summary, recorded)))
+        return Answer(_ended_facts(out, recorded), printer(_nothing_to_do(out, summary, recorded)))
     config = replace(read_toml(out / CONFIG), rounds=rounds)
     say = stderr_printer(options.json)
     for name, length in dotted(part_options(config.method)).items():
@@ -116,14 +118,12 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
             progress=progress,
             say=say if task.source or out else stderr_printer(True),  # a toy problem needs no messages about memory
         )
-    facts = run_facts(task, result)
-    facts["seconds"] = time.perf_counter() - start_time
-    if "stopped" in result.summary:
-        facts["stopped"] = result.summary["stopped"]
-    if out:
-        facts["out"] = str(out)
+    seconds = time.perf_counter() - start_time
+    facts = run_facts(result.history, result.summary, seconds, out) | minimiser_facts(task, result.params)
     rows = [[name, value] for name, value in facts.items() if not isinstance(value, list)]
-    title = f"{short_name(config.task)}: {config.name()}, {result.summary['rounds']} rounds"
+    skipped = f", {n} of them skipped" if (n := facts.get("skipped_rounds")) else ""
+    ending = ", diverged" if result.summary["status"] == "diverged" else skipped
+    title = f"{short_name(config.task)}: {config.name()}, {result.summary['rounds']} rounds{ending}"
     show = printer(metrics_table(title, result.summary), table("", ["", "value"], rows))
     return Answer({**facts, **flat(result.summary)}, show)
 
@@ -134,32 +134,68 @@ def stderr_printer(quiet: bool) -> Callable[[str], None]:
     return lambda line: console.print(line, highlight=False, soft_wrap=True)
 
 
-def run_facts(task: Task, result: Result) -> dict[str, Any]:
+def run_facts(
+    history: Mapping[str, Any], summary: Mapping[str, Any], seconds: float, out: Path | None
+) -> dict[str, Any]:
     """What there is to tell of a run besides its metrics."""
-    facts: dict[str, Any] = {"rounds": len(result.history.get("round", []))}
+    facts: dict[str, Any] = {"status": summary["status"], "rounds": len(history.get("round", []))}
     if facts["rounds"]:
-        facts["dropped_clients"] = int(result.history["dropped"].sum())
-        facts["skipped_rounds"] = int((result.history["clients"] == 0).sum())
-        facts["steps"], facts["idle_lane_steps"] = (int(result.history[name].sum()) for name in ("steps", "idle_steps"))
-    if hasattr(task, "minimiser"):
-        facts["distance_from_minimiser"] = float(np.linalg.norm(result.params - task.minimiser))
-        facts["params"], facts["minimiser"] = result.params.tolist(), task.minimiser.tolist()
-    return facts
+        facts["dropped_clients"] = int(history["dropped"].sum())
+        facts["skipped_rounds"] = int((history["clients"] == 0).sum())
+        facts["steps"], facts["idle_lane_steps"] = (int(history[name].sum()) for name in ("steps", "idle_steps"))
+    facts |= {name: summary[name] for name in ("epsilon", "stopped") if name in summary}
+    return {**facts, "seconds": seconds, **({"out": str(out)} if out else {})}
+
+
+def minimiser_facts(task: Task, params: Any) -> dict[str, Any]:
+    """How far the weights are from the minimiser, for tasks that know it."""
+    if not hasattr(task, "minimiser"):
+        return {}
+    with np.errstate(over="ignore"):  # of weights that have diverged
+        distance = float(np.linalg.norm(params - task.minimiser))
+    return {"distance_from_minimiser": distance, "params": params.tolist(), "minimiser": task.minimiser.tolist()}
+
+
+def _ended_facts(out: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run that has ended answers, as if it had been trained now."""
+    found, summary = load_run(out), read_outcome(out) or {}
+    facts = run_facts(found.metrics, summary, 0.0, out)
+    known = TASKS.get(recorded["task"])
+    if known and not known.data_sets and not recorded.get("from_python"):  # others are not loaded only for an answer
+        facts |= minimiser_facts(load_task(read_toml(out / CONFIG)), found.params)
+    return {**facts, **flat(summary)}
 
 
 def config_from(options: Namespace) -> RunConfig:
     """The settings of a TOML file or the defaults of a task, changed by the flags."""
     config = read_toml(Path(options.task)) if options.task.endswith(".toml") else RunConfig(options.task)
     flags = {name: getattr(options, name) for name in ("model", "method", *METHOD_FLAGS, *run_settings())}
-    config = change(config, {name: value for name, value in flags.items() if value is not None}, "command line")
-    return apply_settings(config, options.settings)
+    given = {name: value for name, value in flags.items() if value is not None}
+    config = apply_settings(change(config, given, "command line"), options.settings)
+    _refuse_ignored({**given, **parse_settings(options.settings)}, config, options.out)
+    return config
+
+
+def _refuse_ignored(given: Mapping[str, Any], config: RunConfig, out: Path | None) -> None:
+    """Refuses settings from the command line that would have no effect."""
+    for name in ("csv", "tensorboard", "checkpoint_every"):
+        if name in given and out is None:
+            raise ValueError(f"{name} writes into the folder of a run: add --out DIR, or leave it out")
+    if "local_epochs" in given and config.local_steps is not None and not isinstance(config.local_epochs, list):
+        raise ValueError(f"local_epochs is not used with local_steps = {config.local_steps}: give one of them")
 
 
 def apply_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """`config` changed by every `--set KEY=VALUE`."""
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
-        config = set_one(config, key, parse_value(text), "--set")
+    for key, value in parse_settings(settings).items():
+        config = set_one(config, key, value, "--set")
     return config
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """The values of every `--set KEY=VALUE`, by key."""
+    for setting in settings:
+        if "=" not in setting:
+            raise ValueError(f"--set takes KEY=VALUE, not {setting!r}")
+    pairs = (setting.partition("=") for setting in settings)
+    return {key: parse_value(text) for key, _, text in pairs}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from fedtrue.reports.table_formats import to_markdown, to_records
 from fedtrue.reports.tables import build_table, costs_until
 from fedtrue.reports.targets import check_target
 from fedtrue.runner.comparison.contenders import BASELINE
-from fedtrue.runner.comparison.run import SEED, Chosen, Comparison, compare_methods
+from fedtrue.runner.comparison.run import Chosen, Comparison, compare_methods
+from fedtrue.runner.comparison.setting import SEED, compared_config
 from fedtrue.runner.records import find_runs, read_run
-from fedtrue.runner.settings import RunConfig, read_toml, set_one
 
 BUDGET, SEEDS, TUNING_SEEDS = 24, 3, 1
 
@@ -67,7 +67,7 @@ def compare(
     """Compare methods on a task: the same budget of learning rates for each, chosen on validation, then several seeds.
 
     Args:
-        task: the name of a task, the TOML file of a run (its method is not used), or a task as FILE.py:NAME.
+        task: the name of a task, the TOML file of a run (its method and seed are not used), or a task as FILE.py:NAME.
         out: the folder for all runs; with the same arguments an interrupted comparison goes on.
         budget: learning rates to try per method.
         seeds: runs per method with the chosen learning rates, seeds 1, 2, 3 …
@@ -75,7 +75,8 @@ def compare(
             dozen; ["all"] for all.
         rounds: of every run; without it, the task's.
         target: show the rounds, bytes and seconds until the metric reaches this value.
-        settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}.
+        settings: other settings of the runs, by dotted key, e.g. {"cohort": 10}. Those of a method are given with it:
+            methods=["fedprox(mu=0.5)"].
         over: the setting in which the runs of a method differ; without it, the seed. Another one is, for example,
             "task_options.seed", the seed of a split.
         tuning_seeds: choose learning rates by the mean over so many seeds 0, 1 … (or values of `over`); the next ones
@@ -89,17 +90,9 @@ def compare(
     >>> sorted(row["run"] for row in found.rows)
     ['fedavg', 'fedprox']
     """
-    config = compared_config(str(task), rounds, settings or {})
+    config = compared_config(str(task), rounds, settings or {}, over=over)
     how: dict[str, Any] = {"methods": methods, "over": over, "tuning_seeds": tuning_seeds}
     return comparison_table(compare_methods(config, Path(out), budget=budget, seeds=seeds, **how), target)
-
-
-def compared_config(task: str, rounds: int | None, settings: Mapping[str, Any]) -> RunConfig:
-    """The setting in which methods are compared."""
-    config = read_toml(Path(task)) if task.endswith(".toml") else RunConfig(task)
-    for key, value in settings.items():
-        config = set_one(config, key, value, "settings")
-    return config if rounds is None else replace(config, rounds=rounds)
 
 
 def comparison_table(comparison: Comparison, target: float | None = None) -> ComparisonTable:

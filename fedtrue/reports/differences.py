@@ -6,8 +6,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedtrue.intervals import student_half_width
-from fedtrue.reports.labels import Group, identity, run_status
+from fedtrue.reports.labels import Group, identity, run_status, setting_text
 from fedtrue.runner.records import Run
+
+MAX_VALUES = 6  # that an error lists
 
 
 class Difference(NamedTuple):
@@ -42,14 +44,25 @@ def baselines(groups: Sequence[Group], at: Mapping[str, Any], same: Sequence[str
     """group → the group with the settings `at` and, in the keys `same`, its own."""
     candidates = [group for group in groups if all(matches(group.settings.get(key), at[key]) for key in at)]
     if not candidates:
-        wanted = ", ".join(f"{key}={value}" for key, value in at.items())
-        raise ValueError(f"no row of the table has {wanted}: see --columns {','.join(at)}")
+        raise nothing_matches("no row of the table", at, [group.settings for group in groups])
 
     def baseline_of(group: Group) -> Group | None:
         own = [identity(group.settings.get(key)) for key in same]
         return next((other for other in candidates if [identity(other.settings.get(key)) for key in same] == own), None)
 
     return baseline_of
+
+
+def nothing_matches(what: str, wanted: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> ValueError:
+    """The error where no row or run has these settings: it names the values that they have."""
+    said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    found = "; ".join(f"{key} is {_listed([table.get(key) for table in settings])}" for key in wanted)
+    return ValueError(f"{what} has {said}: {found}")
+
+
+def _listed(values: Sequence[Any]) -> str:
+    texts = list(dict.fromkeys("none" if value is None else setting_text(value) for value in values))
+    return ", ".join(texts if len(texts) <= MAX_VALUES else [*texts[:MAX_VALUES], "…"])
 
 
 def matches(value: Any, text: str) -> bool:

@@ -50,12 +50,15 @@ class Group:
 
     @property
     def seeds(self) -> list[Any]:
-        return [run.config.get("seed", 0) for run in self.runs]
+        return self.repeats("seed")
+
+    def repeats(self, key: str) -> list[Any]:
+        """The values of a setting in which the runs differ, one per run."""
+        return [_repeat(run, key) for run in self.runs]
 
     def pair(self, run: Run) -> str:
         """Runs of two groups with the same pair belong together."""
-        flat = flatten_config(run.config)
-        return identity([flat.get(key, 0 if key == "seed" else None) for key in self.over])
+        return identity([_repeat(run, key) for key in self.over])
 
     @property
     def reference(self) -> float | None:
@@ -70,6 +73,10 @@ class Group:
             return statuses[0]
         mixed = [status for status in ("diverged", "stopped", "running") if status in statuses]
         return ", ".join(f"{statuses.count(status)} of {len(statuses)} {status}" for status in mixed)
+
+
+def _repeat(run: Run, key: str) -> Any:
+    return flatten_config(run.config).get(key, 0 if key == "seed" else None)
 
 
 def run_status(run: Run) -> str:

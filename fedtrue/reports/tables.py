@@ -121,8 +121,7 @@ def _column(available: Mapping[str, Column], key: str) -> Column:
 def default_columns(groups: Sequence[Group], measure: Measure, target: float | None = None) -> list[str]:
     """Name, settings that differ, seeds, status unless all finished, the measure, the reference, costs."""
     keys = ["run", *differing_settings([group.settings for group in groups])]
-    seeds = [group.seeds for group in groups]
-    keys += ["seed"] if any(other != seeds[0] for other in seeds) or len(seeds[0]) > 1 else []
+    keys += [key for key in groups[0].over if _varies(groups, key)]
     keys += ["status"] if any(group.status != "finished" for group in groups) else []
     keys += [f"{statistic}.{measure.key}" for statistic in ("mean_last", "final", "best")]
     keys += ["reference", "difference"] if reference_applies(groups, measure) else []
@@ -146,7 +145,7 @@ def all_columns(groups: Sequence[Group], measure: Measure, target: float | None 
     return [
         Column("run", "run", lambda group: group.name),
         *map(_setting_column, settings),
-        Column("seed", "seeds", lambda group: group.seeds, _seeds_text),
+        *map(_repeated_column, groups[0].over),
         Column("status", "status", lambda group: group.status),
         *(column for known in measures(runs) for column in _measure_columns(known, runs)),
         *_reference_columns(measure),
@@ -252,5 +251,24 @@ def _target_column(key: str, title: str, measure: Measure, target: float, to_tex
     return Column(key, title, cost, cell_text, numeric=True, best="lowest")
 
 
-def _seeds_text(seeds: Sequence[Any]) -> str:
-    return ", ".join(map(str, sorted(seeds))) if len(seeds) <= MAX_SEEDS_LISTED else f"{len(seeds)} seeds"
+def _repeated_column(key: str) -> Column:
+    """The values of a setting over which runs are averaged."""
+    plural = "seeds" if key == "seed" else "values"
+    title = plural if key == "seed" else setting_title(key)
+    return Column(key, title, lambda group: group.repeats(key), lambda values: _list_text(values, plural))
+
+
+def _varies(groups: Sequence[Group], key: str) -> bool:
+    """Whether runs differ in it. Several runs with the same seed, and no other difference, are shown too."""
+    values = [group.repeats(key) for group in groups]
+    return (
+        any(other != values[0] for other in values)
+        or len(set(map(str, values[0]))) > 1
+        or (len(values[0]) > 1 and len(groups[0].over) == 1)
+    )
+
+
+def _list_text(values: Sequence[Any], plural: str) -> str:
+    are_numbers = all(isinstance(value, int | float) for value in values)
+    in_order = sorted(values, key=None if are_numbers else str)
+    return ", ".join(map(str, in_order)) if len(values) <= MAX_SEEDS_LISTED else f"{len(values)} {plural}"

@@ -1,7 +1,7 @@
 """Checkpoints: the state of a run after some round, in two files; the second proves that the first is complete.
 
     checkpoints/00000040.safetensors   the arrays, by their path in the state, and the clients whose memory they hold
-    checkpoints/00000040.json          {"round": 40, "sha256": …}, written last
+    checkpoints/00000040.json          {"round": 40, "sha256": …, "settings": their hash}, written last
 
 Loading a checkpoint never runs code. The last two are kept. Only the memory of clients that have taken part is written,
 so the size of a checkpoint depends on their number and not on the size of the federation.
@@ -42,6 +42,7 @@ class Checkpoint(NamedTuple):
     round: int  # number of rounds trained
     arrays: dict[str, np.ndarray]
     clients: np.ndarray  # those whose memory it contains
+    settings: str | None = None  # hash of the run's settings; None: it has none, as those of older versions
 
 
 def by_path(tree: Any) -> dict[str, np.ndarray]:
@@ -57,11 +58,14 @@ def arrays_from(data: bytes) -> dict[str, np.ndarray]:
     }
 
 
-def save(folder: Path, done: int, state: State, clients: np.ndarray) -> None:
-    """Writes the state after `done` rounds; its memory has one row per client in `clients`, who have taken part."""
+def save(folder: Path, done: int, state: State, clients: np.ndarray, settings: str | None = None) -> None:
+    """Writes the state after `done` rounds; its memory has one row per client in `clients`, who have taken part.
+
+    `settings`: a hash of those that may not change until the run is resumed.
+    """
     with_memory = clients if jax.tree.leaves(state.memory) else clients[:0]
     data = safetensors.numpy.save({CLIENTS: with_memory, **by_path(state)})
-    manifest = {"round": done, "sha256": hashlib.sha256(data).hexdigest()}
+    manifest = {"round": done, "sha256": hashlib.sha256(data).hexdigest(), "settings": settings}
     folder.mkdir(exist_ok=True)
     write_atomically(_arrays_file(folder, done), data)
     write_atomically(_manifest_file(folder, done), json.dumps(manifest).encode())
@@ -135,7 +139,7 @@ def _load(folder: Path, done: int) -> Checkpoint:
     clients = arrays.pop(CLIENTS)
     if manifest["round"] != done:
         raise ValueError(f"its manifest is of round {manifest['round']}")
-    return Checkpoint(done, arrays, clients)
+    return Checkpoint(done, arrays, clients, manifest.get("settings"))
 
 
 def _arrays_file(folder: Path, done: int) -> Path:

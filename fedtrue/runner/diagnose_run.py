@@ -14,7 +14,7 @@ from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
 from fedtrue.runner.build import build_method, load_task, steps_of_clients
-from fedtrue.runner.records import CONFIG, read_config
+from fedtrue.runner.records import CONFIG, read_config, read_summary
 from fedtrue.runner.settings import AVAILABILITY, RunConfig, availability_of, read_toml
 from fedtrue.tasks.task import Task
 
@@ -30,8 +30,9 @@ def diagnose_run(
 ) -> Diagnosis:
     """The numbers of `diagnose`, without their interpretation; `progress` wraps the iteration over clients."""
     path = Path(run)
-    if not folder.is_run_folder(path):
-        raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
+    folder.check_run_folder(path, "diagnose")
+    if (read_summary(path) or {}).get("status") == "diverged":
+        raise ValueError(f"{path} has diverged: diagnose a run with a smaller learning rate")
     newest = checkpoint.newest(path / "checkpoints", lambda line: None)
     if newest is None:
         raise ValueError(f"{path} has no checkpoint yet: resume it (fedtrue resume {path}), then diagnose")

@@ -7,6 +7,8 @@ metrics.csv         with --csv
 """
 
 import errno
+import hashlib
+import json
 import os
 import platform
 import shlex
@@ -26,7 +28,8 @@ import jax
 from filelock import FileLock, Timeout
 
 from fedtrue.files import write_atomically
-from fedtrue.runner.records import CONFIG, read_config
+from fedtrue.runner.archive import SUFFIX
+from fedtrue.runner.records import CONFIG, SWEEP, TUNING, is_archived, read_config
 from fedtrue.runner.settings import LOGGERS, STOPPING
 from fedtrue.runner.summary import as_table
 from fedtrue.runner.toml import to_toml
@@ -71,13 +74,15 @@ def check_same(path: Path, settings: Mapping[str, Any], fingerprints: Mapping[st
         for key in dict.fromkeys([*recorded, *requested])
         if key not in CHANGEABLE_ON_RESUME and recorded.get(key) != requested.get(key)
     ]
-    if requested["rounds"] < recorded.get("rounds", 0):
-        differences.append(f"rounds was {recorded['rounds']}, is {requested['rounds']}")
     for name, what in FINGERPRINTED.items():
         if None not in (run_origin.get(name), fingerprints[name]) and run_origin[name] != fingerprints[name]:
             differences.append(f"the {what} is not the same")
     if differences:
         raise ValueError(f"{path} holds another run ({'; '.join(differences)}): give another out, or its settings")
+    if requested["rounds"] < (least := recorded.get("rounds", 0)):
+        raise ValueError(
+            f"{path} was started for {least} rounds, not {requested['rounds']}: give at least {least} rounds"
+        )
     warn_if_task_file_changed(path, run_origin, recorded["task"])
     if recorded.get("rounds") != requested.get("rounds"):
         record(path, rounds=requested["rounds"])
@@ -106,7 +111,7 @@ def _shown(value: Any) -> str:
 def check_new(path: Path) -> None:
     """Refuses a folder that already contains a run."""
     if is_run_folder(path):
-        raise ValueError(f"{path} already contains a run: resume it with {how_to_resume(path)}, or give another --out")
+        raise ValueError(f"{path} already contains a run: resume it with {how_to_resume(path)}, or give another out")
 
 
 class RunLock:
@@ -163,6 +168,34 @@ def how_to_resume(path: Path) -> str:
 def is_run_folder(path: Path) -> bool:
     """Whether a run was started in this folder."""
     return (path / CONFIG).exists()
+
+
+def check_run_folder(path: Path, purpose: str) -> None:
+    """Refuses anything else, and says what to give in its place. `purpose`: what is to be done, e.g. "diagnose"."""
+    if is_run_folder(path):
+        return
+    if path.name.endswith(SUFFIX) or is_archived(path):
+        raise ValueError(f"{path}: an archive has no weights or checkpoints: {purpose} the folder of the run")
+    if path.is_file():
+        raise ValueError(f"{path} is a file: {purpose} the folder of a run, e.g. {path.parent}")
+    held = sorted(config.parent for pattern in ("*", "*/*") for config in path.glob(f"{pattern}/{CONFIG}"))
+    if held:
+        kind = "a comparison" if is_comparison(path) else "a sweep" if (path / SWEEP).exists() else "a folder of runs"
+        raise ValueError(f"{path} is {kind}: {purpose} one of its runs, e.g. {held[0]}")
+    raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether `fedtrue compare` has written this folder."""
+    return (path / f"{TUNING}.toml").exists()
+
+
+def settings_hash(path: Path) -> str | None:
+    """Of the settings in config.toml that a resumed run cannot change; None without the file."""
+    if not is_run_folder(path):
+        return None
+    fixed = {key: value for key, value in read_config(path).items() if key not in (*CHANGEABLE_ON_RESUME, "origin")}
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def origin() -> dict[str, Any]:

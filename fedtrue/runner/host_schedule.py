@@ -12,7 +12,7 @@ class HostSchedule:
     """Evaluation every `evaluate_every` rounds and after the last; checkpoints every N rounds or, as "60s", seconds."""
 
     def __init__(self, rounds: int, evaluate_every: int | None = None, checkpoint_every: int | str = CHECKPOINT_EVERY):
-        self.rounds = check_int("rounds", rounds)
+        self.rounds = check_int("rounds", rounds, low=1)
         self.evaluate_every = check_int("evaluate_every", evaluate_every, low=1) if evaluate_every is not None else None
         self.checkpoint_every, self.checkpoint_seconds = _rounds_or_seconds(checkpoint_every)
         self._last_checkpoint = time.monotonic()

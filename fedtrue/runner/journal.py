@@ -19,7 +19,8 @@ from fedtrue.runner import checkpoint, records
 from fedtrue.runner.checkpoint import Checkpoint
 from fedtrue.runner.client_metrics import CLIENT_METRICS, ClientMetrics, as_csv, client_metrics, read_client_metrics
 from fedtrue.runner.evaluation import Evaluation, means
-from fedtrue.runner.records import METRICS, MODEL, SUMMARY, Line
+from fedtrue.runner.folder import settings_hash
+from fedtrue.runner.records import CONFIG, METRICS, MODEL, SUMMARY, Line
 from fedtrue.runner.summary import flat, summarise
 from fedtrue.spec import Spec
 from fedtrue.tasks.metric import Metric
@@ -69,6 +70,7 @@ class Journal:
         self.done = 0  # rounds trained; a diverged run has fewer lines
         self._taken_part = np.zeros(clients, bool)
         self._appender: records.Appender | None = None
+        self._settings: str | None = None  # hash of those in the folder
 
     def restored(self, saved: Checkpoint, like: State) -> State:
         """The run's state in a checkpoint; `like` has the same shapes."""
@@ -80,6 +82,7 @@ class Journal:
             return
         if saved:
             self.done, self._taken_part[saved.clients] = saved.round, True
+        self._settings = settings_hash(self.folder)
         self._appender = records.Appender(self.folder / METRICS, self.done)
         self.lines = self._appender.lines
         (self.folder / SUMMARY).unlink(missing_ok=True)  # of a run that had ended and goes on
@@ -139,7 +142,7 @@ class Journal:
         """Writes a checkpoint, if there is a folder; the memory in `state` has one row per client in `seen`."""
         if self.folder and self._appender:
             self._appender.sync()
-            checkpoint.save(self.folder / "checkpoints", self.done, state, self.seen)
+            checkpoint.save(self.folder / "checkpoints", self.done, state, self.seen, self._settings)
 
     def close(self, state: State) -> Result:
         """Ends the run: writes and returns its summary and final weights."""
@@ -172,7 +175,14 @@ def newest_checkpoints(journals: Sequence[Journal], log: Callable[[str], None]) 
     """From which these runs can resume together: one per run, of the same round and with lines up to it; [] if none."""
     folders = [journal.folder for journal in journals if journal.folder]
     recorded = [_recorded_rounds(folder / METRICS) for folder in folders]
-    return checkpoint.newest_of_all([folder / "checkpoints" for folder in folders], log, min(recorded, default=0))
+    found = checkpoint.newest_of_all([folder / "checkpoints" for folder in folders], log, min(recorded, default=0))
+    for folder, saved in zip(folders, found):
+        if saved.settings not in (None, settings_hash(folder)):
+            raise ValueError(
+                f"{folder / CONFIG} was changed after round {saved.round} was trained: undo the change, or train "
+                f"another run with `fedtrue run {folder / CONFIG} --out DIR`"
+            )
+    return found
 
 
 def _recorded_rounds(path: Path) -> float:

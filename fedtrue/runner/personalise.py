@@ -159,8 +159,7 @@ def _sorted_metrics(task: Task, values: Mapping[str, Any]) -> dict[str, Metric]:
 
 
 def _check_ended(path: Path) -> Path:
-    if not folder.is_run_folder(path):
-        raise ValueError(f"{path} is not a run folder: fedtrue run TASK --out {path} makes one")
+    folder.check_run_folder(path, "personalise")
     summary = read_summary(path)
     if summary is None:
         raise ValueError(f"{path} has not ended: continue it with {folder.how_to_resume(path)}, then personalise")

@@ -30,6 +30,7 @@ CONFIG, METRICS, SUMMARY, MODEL, SWEEP = (
     "model.safetensors",
     "sweep.toml",
 )
+TUNING = "tuning"  # the first sweep of a comparison: TUNING.toml, and a folder of this name
 LAST = 100  # rounds that the paper averages over
 ADDED_UP = ("steps", "idle_steps", "dropped", "missing", "refused", "left_out", "bytes_up", "bytes_down", "seconds")
 NOT_METRICS = (

@@ -17,8 +17,6 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import msgspec
-
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.client_update import CLIENT_STATES
 from fedtrue.algorithm.methods import METHODS
@@ -26,6 +24,7 @@ from fedtrue.names import look_up, suggestion
 from fedtrue.precision import PRECISIONS
 from fedtrue.runner import toml
 from fedtrue.runner.host_schedule import CHECKPOINT_EVERY
+from fedtrue.runner.setting_types import check_option, check_table, check_type
 from fedtrue.sampling import __all__ as SAMPLINGS
 from fedtrue.spec import FACTORIES, check_options, option_kind, option_table, part_name, part_options, read_call
 from fedtrue.tasks.own_file import file_fingerprint, task_file
@@ -237,24 +236,29 @@ def from_table(table: Mapping[str, Any], where: str) -> RunConfig:
         )
     if "task" not in table:
         raise ValueError(f'{where} names no task: add task = "shakespeare" (or another of: {", ".join(TASKS)})')
-    return change(RunConfig(table["task"]), settings, where)
+    return change(RunConfig(check_type(where, "task", table["task"], str)), settings, where)
 
 
 def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfig:
     """`config` with some settings replaced; unknown keys are refused with the nearest valid one."""
+    _refuse_two_rates(values, where)
     for key, value in values.items():
         if key == "method":
-            config = replace(config, method={**config.method, "name": _check_type(where, key, value, str)})
+            config = replace(config, method={**config.method, "name": check_type(where, key, value, str)})
         elif key == "task_options":
-            config = replace(config, task_options={**config.task_options, **value})
+            options = check_table(where, key, value, "task_options = { seed = 1 }")
+            config = replace(config, task_options={**config.task_options, **options})
         elif key == "model":  # short for an option of the task
             model = change_part(config.task_options.get("model"), value, "model")
             config = replace(config, task_options={**config.task_options, "model": model})
         elif key in run_settings():
             hint = get_type_hints(RunConfig)[key]
-            config = replace(config, **{key: _check_type(where, key, value, hint)})
+            config = replace(config, **{key: check_type(where, key, value, hint)})
         elif key in method_settings():
+            check_option(where, key, value)
             config = replace(config, method=_change_option(config.method, key, value))
+        elif key == "task":
+            raise ValueError(f"{where}: a task is given once: first in the command, or at the top of the file")
         else:
             valid = ["task", "model", "method", "task_options", *method_settings(), *run_settings()]
             raise ValueError(
@@ -263,26 +267,21 @@ def change(config: RunConfig, values: Mapping[str, Any], where: str) -> RunConfi
     return config
 
 
+def _refuse_two_rates(values: Mapping[str, Any], where: str) -> None:
+    """A part that is given with its learning rate, and that rate once more."""
+    for short, part in RATES.items():
+        given = read_call(values.get(part), part)
+        if values.get(short) is not None and isinstance(given, Mapping) and "learning_rate" in given:
+            rates = f"{given['learning_rate']} as an option of {part}, {values[short]} as {short}"
+            raise ValueError(f"{where}: the {part}'s learning rate is given twice, {rates}: leave out one of them")
+
+
 def set_one(config: RunConfig, key: str, value: Any, where: str) -> RunConfig:
     """`config` with one setting replaced, a part's as `client.epsilon` or `client.learning_rate.length`."""
     first, *rest = key.split(".")
     for name in reversed(rest):
         value = {name: value}
     return change(config, {first: value}, where)
-
-
-def _check_type(where: str, key: str, value: Any, hint: Any) -> Any:
-    """The value, if it has the type of the field."""
-    try:
-        return msgspec.convert(value, hint)
-    except msgspec.ValidationError:
-        raise ValueError(f"{where}: {key} takes {_type_name(hint)}, not {value!r}") from None
-
-
-def _type_name(hint: Any) -> str:
-    """'int or list[int]'."""
-    named = hint.__name__ if isinstance(hint, type) else str(hint)
-    return " or ".join(part.strip() for part in named.split("|") if part.strip() != "None")
 
 
 def _change_option(method: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:

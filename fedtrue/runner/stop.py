@@ -13,15 +13,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(Exception):
     """A run was stopped by a signal."""
 
-    def __init__(self, signal_number: int, done: int | None, out: Path | None):
-        what_next = f"resume with {how_to_resume(out)}" if out else "nothing was saved, as no --out was given"
+    def __init__(self, signal_number: int, done: int | None, out: Path | None, cure: str | None = None):
+        saved = f"resume with {how_to_resume(out)}" if out else "nothing was saved, as no folder (out) was given"
         after = "" if done is None else f" after round {done}"
-        super().__init__(f"stopped{after}: {what_next}")
+        super().__init__(f"stopped{after}: {cure or saved}")
         self.signal_number, self.done = signal_number, done
 
     def in_folder(self, out: Path) -> "Stopped":
         """The same for the sweep in `out`, of which the stopped run is a cell."""
         return Stopped(self.signal_number, self.done, out)
+
+    def with_cure(self, cure: str) -> "Stopped":
+        """The same, continued in another way than by a resume."""
+        return Stopped(self.signal_number, self.done, None, cure)
 
     @property
     def exit_code(self) -> int:

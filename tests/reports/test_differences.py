@@ -84,7 +84,8 @@ def test_runs_are_paired_over_federations_too(tmp_path):
     "against, message",
     [
         ("correction", "--against takes settings, e.g. correction=none, not 'correction'"),
-        ("correction=global", "no row of the table has correction=global"),
+        ("correction=global", "no row of the table has correction=global: correction is joint, none"),
+        ("corection=none", "--against: 'corection' is not a setting of these runs (did you mean 'correction'?)"),
     ],
 )
 def test_a_baseline_that_does_not_exist_is_named(runs, against, message, capsys):
@@ -151,7 +152,22 @@ def test_a_table_of_the_runs_with_given_settings(runs, capsys):
 
 def test_settings_that_no_run_has_are_named(runs, capsys):
     assert main(["table", str(runs), "--where", "correction=global"]) == 2
-    assert "no run has correction=global: see --columns correction" in capsys.readouterr().err
+    assert "no run has correction=global: correction is joint, none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--over", "--where", "--against"])
+def test_a_misspelt_setting_of_a_table_is_refused_with_the_nearest(runs, flag, capsys):
+    value = "sead" if flag == "--over" else "sead=1"
+    assert main(["table", str(runs), flag, value]) == 2
+    assert f"{flag}: 'sead' is not a setting of these runs (did you mean 'seed'?)" in capsys.readouterr().err
+
+
+def test_a_table_over_another_setting_than_the_seed_lists_its_values(tmp_path, capsys):
+    for split in (2, 10):
+        write_run(tmp_path / f"run-{split}", [0.5], task_options={"seed": split})
+    assert main(["table", str(tmp_path), "--over", "task_options.seed"]) == 0
+    heading, _, row = capsys.readouterr().out.splitlines()
+    assert "seeds" not in heading and "| 2, 10 |" in row
 
 
 @pytest.mark.parametrize(

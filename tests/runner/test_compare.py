@@ -8,12 +8,14 @@ from pytest import approx
 import fedtrue as ft
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.cli import main
-from fedtrue.reports.comparison import compared_config, comparison_table
+from fedtrue.reports.comparison import comparison_table
 from fedtrue.runner.build import load_task
 from fedtrue.runner.comparison.contenders import cell_settings, contenders, split_methods
 from fedtrue.runner.comparison.rates import at_edge, grid_shape, rate_grid, rates_of, trials_of, with_rates
 from fedtrue.runner.comparison.run import comparable, compare_methods, train_sweep
+from fedtrue.runner.comparison.setting import compared_config
 from fedtrue.runner.settings import RunConfig, set_one
+from fedtrue.runner.stop import Stopped
 
 DIVERGING = "fedopt(client=sgd(1e200), correction=none)"
 SETTING = compared_config("quadratic", 15, {"cohort": 1, "local_steps": 3})
@@ -41,6 +43,14 @@ def test_a_comparison_that_was_killed_goes_on_and_trains_no_cell_twice(stopped_a
     assert before and {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list((out / "seeds").glob("*/summary.json"))) == 2  # FedAvg with two seeds
     assert [row["run"] for row in found.rows] == ["fedavg"]
+
+
+def test_a_comparison_that_was_stopped_says_that_the_same_command_goes_on(tmp_path):
+    def stopped(file, folder):
+        raise Stopped(2, 3, folder)
+
+    with pytest.raises(Stopped, match=r"stopped after round 3: the same command, .* goes on with the comparison in"):
+        compare_methods(SETTING, tmp_path / "out", train=stopped, **HOW)
 
 
 def test_a_method_that_cannot_run_is_refused_with_its_reason_and_the_others_go_on(stopped_and_continued):
@@ -82,6 +92,17 @@ def test_another_comparison_in_the_same_folder_is_refused(stopped_and_continued,
         (["--methods", "fedopt(client=preconditioned)"], "has no known rates: give one"),
         (["--tuning-seeds", "0"], "tuning_seeds must be an integer of at least 1"),
         (["--over", "sed"], "did you mean 'seed'"),
+        (["--methods", "fedopt(client=adm)"], "client 'adm' is not known (did you mean 'adam'?)"),
+        (["--methods", ""], "--methods names no method: give some"),
+        (["--rounds", "0"], "rounds must be an integer of at least 1, not 0"),
+        (["--set", "rounds=0"], "rounds must be an integer of at least 1, not 0"),
+        (["--set", "mu=0.5"], 'compare does not use mu: give it with the method, --methods "fedprox(mu=0.5)"'),
+        (["--set", "client.epsilon=1e-5"], '--methods "fedopt(client=NAME(epsilon=1e-05))"'),
+        (["--set", "compression=sign"], "compare does not use compression: give it with the method"),
+        (["--set", "client_rate=0.1"], "compare does not use client_rate: give it with the method"),
+        (["--set", "method=scaffold"], 'compare does not use method: give it with the method, --methods "scaffold"'),
+        (["--set", "seed=3"], "compare does not use seed: it gives the runs of a method seed 0, 1, 2 …"),
+        (["--set", "label=mine"], "compare does not use label"),
         (["--picture", "rows.jpg"], "the name must end with .png, .pdf or .svg"),
     ],
 )
@@ -89,6 +110,24 @@ def test_errors_name_the_cure(arguments, cure, tmp_path, capsys):
     assert main(["compare", "quadratic", *arguments, "-o", f"{tmp_path}/out"]) == 2
     assert cure in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_settings_of_the_method_are_refused_in_python_too(tmp_path):
+    with pytest.raises(ValueError, match=r'does not use mu: give it with the method, methods=\["fedprox\(mu=0.5\)"\]'):
+        ft.compare("quadratic", tmp_path / "out", settings={"mu": 0.5})
+
+
+def test_the_seed_is_a_setting_where_the_runs_differ_in_another_one():
+    assert compared_config("quadratic", None, {"seed": 3}, over="task_options.split").seed == 3
+
+
+def test_a_file_whose_method_and_seed_are_not_used_says_so(tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'task = "quadratic"\ncohort = 1\nseed = 3\nmethod = "fedprox"\nmu = 0.5\nclient_rate = 0.1\n'
+    )
+    with pytest.warns(UserWarning, match=r"run.toml: compare does not use method, mu, client_rate, seed: every method"):
+        config = compared_config(f"{tmp_path}/run.toml", None, {})
+    assert config.cohort == 1 and dict(config.method) == {"name": "fedopt"}
 
 
 def test_differences_from_fedavg_are_paired_and_costs_to_a_target_are_shown(tmp_path, capsys):

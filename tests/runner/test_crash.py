@@ -187,4 +187,5 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path, capsy
     with small_disk(tmp_path / "disk") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert main(["run", "quadratic", "--rounds", "1", "--out", str(disk / "run")]) == 2
-        assert capsys.readouterr().err == f"fedtrue: [Errno 30] Read-only file system: '{disk / 'run'}'\n"
+        where = f"{disk / 'run'} is on a file system that cannot be written"
+        assert capsys.readouterr().err == f"fedtrue: {where}: give another path\n"

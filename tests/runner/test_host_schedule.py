@@ -19,7 +19,7 @@ def ends_of_dispatches(found):
     return ends
 
 
-@given(rounds=st.integers(0, 40), evaluate=EVERY, checkpoint=st.integers(1, 12))
+@given(rounds=st.integers(1, 40), evaluate=EVERY, checkpoint=st.integers(1, 12))
 def test_dispatches_end_at_every_multiple_and_at_the_last_round_and_nowhere_else(rounds, evaluate, checkpoint):
     due = {r for r in range(1, rounds + 1) if r % checkpoint == 0 or (evaluate and r % evaluate == 0) or r == rounds}
     assert ends_of_dispatches(HostSchedule(rounds, evaluate, checkpoint)) == sorted(due)

@@ -80,9 +80,10 @@ def test_a_run_that_starts_from_weights_trains_from_them_also_in_a_loop_by_hand(
     assert second.history["loss"][0] < result.history["loss"][0]
 
 
-def test_a_start_at_zero_rounds_is_the_weights_themselves(trained):
+def test_a_simulation_starts_from_the_weights_themselves(trained):
     _, result = trained
-    assert_equal(ft.train(TASK, METHOD, rounds=0, **SMALL, start=result.params).params, result.params)
+    start = ft.Simulation(TASK, METHOD, **SMALL).start(result.params)
+    assert_equal(jax.tree.map(np.asarray, start.params), result.params)
 
 
 def test_a_run_that_has_not_ended_gives_the_weights_of_its_last_checkpoint(trained, tmp_path):

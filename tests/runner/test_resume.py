@@ -1,8 +1,10 @@
 """A run that was stopped and resumed equals the uninterrupted run."""
 
 import json
+import shutil
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +130,7 @@ def test_a_resumed_run_returns_the_same_result_as_an_uninterrupted_one(tmp_path,
 def test_stopping_without_a_folder_reports_that_nothing_was_saved(monkeypatch):
     stop, after = stopping_after(1)
     monkeypatch.setattr("fedtrue.runner.train.Stop", lambda: stop)
-    with pytest.raises(Stopped, match="nothing was saved, as no --out was given"):
+    with pytest.raises(Stopped, match=r"nothing was saved, as no folder \(out\) was given"):
         progress = lambda done, rounds, metrics: after(done)
         ft.train(ft.tasks.quadratic(), ft.fedopt(ft.client.sgd(0.1)), rounds=5, progress=progress)
 
@@ -200,6 +202,58 @@ def test_a_folder_that_contains_a_run_is_refused_for_another(ended, capsys):
 def test_a_folder_without_a_run_is_not_resumed(tmp_path, capsys):
     assert "is not a run folder: fedtrue run TASK --out" in refused(["resume", str(tmp_path)], capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_settings_were_edited_is_not_mixed_with_the_one_before(ended, tmp_path, capsys):
+    folder = Path(shutil.copytree(ended, tmp_path / "run"))
+    config = folder / "config.toml"
+    before = config.read_text()
+    config.write_text(before.replace("seed = 3", "seed = 4"))
+    (folder / "summary.json").unlink()
+    said = refused(["resume", str(folder)], capsys)
+    assert f"{config} was changed after round 30 was trained: undo the change" in said
+    config.write_text(before.replace("lanes = 1", 'lanes = 1\nlabel = "mine"'))  # may change on resume
+    assert main(["resume", str(folder)]) == 0
+
+
+def test_a_checkpoint_without_a_hash_of_settings_is_accepted(ended, tmp_path):
+    folder = Path(shutil.copytree(ended, tmp_path / "run"))
+    (folder / "summary.json").unlink()
+    for file in (folder / "checkpoints").glob("*.json"):
+        manifest = json.loads(file.read_text())
+        assert len(manifest.pop("settings")) == 16
+        file.write_text(json.dumps(manifest))
+    assert main(["resume", str(folder)]) == 0
+    assert left_by(folder) == left_by(ended)
+
+
+def test_a_resume_of_an_ended_run_answers_in_the_schema_of_one_that_trains(ended, tmp_path, capsys):
+    folder = Path(shutil.copytree(ended, tmp_path / "run"))
+    (folder / "summary.json").unlink()
+    capsys.readouterr()
+    assert main(["resume", str(folder), "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert main(["resume", str(folder), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert trained.pop("seconds") > answer.pop("seconds") == 0
+    assert answer == trained and answer["status"] == "finished"
+
+
+def test_a_comparison_is_continued_by_its_own_command(tmp_path, capsys):
+    (tmp_path / "tuning.toml").write_text("")
+    assert "is a comparison: the same `fedtrue compare` command goes on" in refused(["resume", str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize("command", ["resume", "diagnose", "personalise"])
+def test_what_is_not_a_run_folder_is_refused_with_what_to_give_in_its_place(command, ended, tmp_path, capsys):
+    assert f"{command} the folder of a run, e.g. {ended}" in refused([command, str(ended / "config.toml")], capsys)
+    assert f"is a folder of runs: {command} one of its runs, e.g. {ended}" in refused(
+        [command, str(ended.parent)], capsys
+    )
+    assert main(["pack", str(ended), "-o", str(tmp_path / "a.runs.xz"), "--allow-uncommitted"]) == 0
+    for archive in (tmp_path / "a.runs.xz", tmp_path / "a.runs.xz" / "ended"):
+        said = refused([command, str(archive)], capsys)
+        assert f"an archive has no weights or checkpoints: {command} the folder of the run" in said
 
 
 def test_a_run_from_python_is_resumed_by_the_command_line_if_its_parts_have_names(tmp_path):

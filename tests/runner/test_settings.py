@@ -101,11 +101,39 @@ def test_a_rate_reaches_the_part_or_the_method_that_has_it():
         ("rate_multipliers", ["a"], r"rate_multipliers takes list\[float\], not"),
         ("local_steps", [1.5], r"local_steps takes int or list\[int\], not"),
         ("method", 3, "method takes str, not 3"),
+        ("task", "mnist", "run.toml: a task is given once"),
+        ("task_options", 3, r"run.toml: task_options takes a table, e.g. task_options = \{ seed = 1 \}, not 3"),
+        ("client", ["sgd", "adam"], r"run.toml: client takes a name, e.g. '\w+', or a table.*, not \['sgd', 'adam'\]"),
+        ("client", 3, "run.toml: client takes a name"),
+        ("client", {"name": 3}, "run.toml: client.name takes a name"),
+        ("correction", ["none"], "run.toml: correction takes a name"),
+        ("sampling", [1], "run.toml: sampling takes a name"),
+        ("client_rate", True, "run.toml: client_rate takes a number, e.g. client_rate = 0.1, not true"),
+        ("client", {"learning_rate": True}, "run.toml: client.learning_rate takes a number"),
+        (
+            "server",
+            {"learning_rate": {"name": "cosine", "initial": True}},
+            "server.learning_rate.initial takes a number",
+        ),
+        ("mu", True, "run.toml: mu takes a number"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_by_name(key, value, said):
     with pytest.raises(ValueError, match=said):
         change(RunConfig("quadratic"), {key: value}, "run.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("task = 3", "task takes str, not 3"), ("client = 3", "client takes a name")]
+)
+def test_a_file_with_a_value_of_the_wrong_type_is_refused_in_one_line_that_names_it(text, said, tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(f"{text}\n" if "task" in text else f'task = "quadratic"\n{text}\n')
+    assert f"run.toml: {said}" in refused(["run", str(tmp_path / "run.toml")], capsys)
+
+
+def test_switches_of_parts_are_true_or_false():
+    changed = change(RunConfig("quadratic"), {"client": {"name": "momentum", "nesterov": True}}, "run.toml")
+    assert changed.method["client"]["nesterov"] is True
 
 
 def test_integers_are_accepted_as_floats():
@@ -160,7 +188,7 @@ def test_resuming_with_other_settings_reports_the_differences_and_writes_nothing
 
 
 def test_a_run_is_not_resumed_for_fewer_rounds_than_it_has(finished):
-    with pytest.raises(ValueError, match="rounds was 4, is 3"):
+    with pytest.raises(ValueError, match="was started for 4 rounds, not 3: give at least 4 rounds"):
         run(finished, resume=True, rounds=3)
     assert tomllib.loads((finished / "config.toml").read_text())["rounds"] == 4
 

@@ -261,6 +261,9 @@ server.learning_rate = [1.0, 0.3]
 BASE = 'task = "quadratic"\nrounds = 1\nclient = {name = "sgd"}\n'
 
 
+RANDOM = "[sweep.random]\nsamples = 2\nclient_rate = "
+
+
 def cells_of(text: str, folder: Path):
     (folder / "s.toml").write_text(BASE + text)
     return read_sweep(folder / "s.toml")
@@ -313,6 +316,32 @@ def test_draws_are_the_same_every_time_and_differ_by_their_seed(tmp_path):
         ),
         ("[sweep.product]\nclient.learning_rate = [-1.0]\n", "learning_rate must be a finite number"),
         ('[sweep.product]\ncorrection = ["jiont"]\n', "did you mean 'joint'"),
+        ("[sweep.product]\ncohort = [1, 3]\n", "cohort must be an integer of at least 1 and at most 2, not 3"),
+        ("[sweep.product]\nlocal_steps = [[1, 2], [1, 2, 3]]\n", "local_steps has 3 entries for 2 clients"),
+        ("[sweep.product]\nrate_multipliers = [[1.0, 2.0], [1.0]]\n", "rate_multipliers has 1 entries for 2 clients"),
+        ("[sweep.product]\nrounds = [1, 0]\n", "rounds must be an integer of at least 1, not 0"),
+        ("[sweep.product]\nseed = [0, -1]\n", "seed must be an integer of at least 0"),
+        ("[sweep.product]\nlanes = [1, 0]\n", "lanes must be an integer of at least 1, not 0"),
+        ('[sweep.product]\ndispatch = ["round", "step"]\n', "dispatch 'step' is for single runs"),
+        ('[sweep.product]\nstart = ["nowhere.safetensors"]\n', "nowhere.safetensors does not exist"),
+        ("[sweep.product]\nevaluate_every = [1, 0]\n", "evaluate_every must be an integer of at least 1, not 0"),
+        ("sweep = 3\n", "s.toml: sweep takes a table, e.g. [sweep.product] seed = [0, 1], not 3"),
+        ("[sweep]\nproduct = 3\n", "s.toml: sweep.product takes a table"),
+        ("[sweep]\nzip = [1]\n", "s.toml: sweep.zip takes a table"),
+        (
+            '[sweep]\ncells = ["a"]\n',
+            "s.toml: sweep.cells takes tables, e.g. [[sweep.cells]] client_rate = 0.1, not ['a']",
+        ),
+        (RANDOM + "{ uniform = [2] }\n", "client_rate: uniform takes two numbers, the lower first"),
+        (RANDOM + "{ uniform = [2, 1] }\n", "client_rate: uniform takes two numbers, the lower first"),
+        (RANDOM + '{ log_uniform = ["a", 1] }\n', "client_rate: log_uniform takes two numbers above 0"),
+        (RANDOM + "{ log_uniform = [0, 1] }\n", "client_rate: log_uniform takes two numbers above 0"),
+        (RANDOM + '[0.1]\ndraw_seed = "a"\n', "sweep.random.draw_seed must be an integer of at least 0, not 'a'"),
+        ("[sweep.product]\nclient = [3]\n", "s.toml: client takes a name"),
+        ("[sweep.product]\nclient.learning_rate = [true]\n", "s.toml: client.learning_rate takes a number"),
+        ("[[sweep.cells]]\nlabel = 3\n", "s.toml: label takes str, not 3"),
+        ('[sweep.product]\ntask = ["quadratic"]\n', "s.toml: a task is given once"),
+        ('[[sweep.cells]]\n[[sweep.cells]]\nearly_stop = "test.loss"\n', "split 'test' is not known"),
     ],
 )
 def test_a_wrong_sweep_is_refused_in_one_line(tmp_path, capsys, text, said):

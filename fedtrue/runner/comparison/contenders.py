@@ -69,7 +69,12 @@ def contenders(methods: Sequence[str] | None = None) -> list[Contender]:
 
 def split_methods(text: str | None) -> list[str] | None:
     """["fedavg", "fedopt(client=adam, correction=none)"]: split at commas outside parentheses."""
-    return None if text is None else [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    if text is None:
+        return None
+    methods = [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    if not methods:
+        raise ValueError("--methods names no method: give some, e.g. scaffold,fedprox, or leave it out for a dozen")
+    return methods
 
 
 def _spec(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedtrue.algorithm.methods import METHODS
 from fedtrue.names import look_up
 from fedtrue.runner.settings import RATES
-from fedtrue.spec import option_table, part_name, part_options
+from fedtrue.spec import FACTORIES, option_table, part_name, part_options
 
 CLIENT_CENTRES = {  # of clients that step by the gradient, and by the gradient divided by its size
     "sgd": 0.1,
@@ -50,6 +50,7 @@ def rates_of(spec: Mapping[str, Any]) -> dict[str, Rate]:
             found[kind] = Rate((short,), float(centre))
         elif kind in takes and "learning_rate" not in part_options(part := spec.get(kind, takes[kind].default)):
             centres = CLIENT_CENTRES if kind == "client" else SERVER_CENTRES
+            look_up(kind, FACTORIES[kind], part_name(part))
             if part_name(part) not in centres:
                 raise ValueError(f"{kind} {part_name(part)!r} has no known rates: give one, e.g. learning_rate=0.1")
             found[kind] = Rate((kind, "learning_rate"), centres[part_name(part)])

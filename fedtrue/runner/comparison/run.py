@@ -23,9 +23,10 @@ from fedtrue.precision import float64
 from fedtrue.runner.build import load_task, task_factory
 from fedtrue.runner.comparison.contenders import Contender, Refused, cell_settings, contenders, refusal
 from fedtrue.runner.comparison.rates import any_rates, at_edge, trials_of
-from fedtrue.runner.records import SWEEP
+from fedtrue.runner.comparison.setting import SEED
+from fedtrue.runner.records import SWEEP, TUNING
 from fedtrue.runner.settings import RunConfig, check_names, set_one
-from fedtrue.runner.stop import Stop
+from fedtrue.runner.stop import Stop, Stopped
 from fedtrue.runner.summary import read_outcome
 from fedtrue.runner.sweep.cells import read_sweep
 from fedtrue.runner.sweep.run import prepare, run_groups
@@ -35,8 +36,8 @@ from fedtrue.tasks.own_file import task_file
 from fedtrue.tasks.task import Task
 
 VALIDATION = 0.1  # the fraction of clients or examples that is held out where the task has no validation data
-SEED = "seed"
 EVALUATIONS = 20  # per run, where the settings say nothing
+GOES_ON = "the same command, or call of ft.compare, goes on with the comparison in"
 HEADER = "# Written by fedtrue compare; `fedtrue sweep` trains it too.\n"
 
 TrainSweep = Callable[[Path, Path], None]  # (sweep file, folder of its cells)
@@ -91,12 +92,12 @@ def compare_methods(
     tuning_seeds: int = 1,
     train: TrainSweep = train_sweep,
 ) -> Comparison:
-    """Both stages, as far as they have not been trained; `config` has the setting, its method is not used."""
+    """Both stages, as far as they have not been trained; `config` has the setting, without a method."""
     check_int("budget", budget, low=1)
     check_int("seeds", seeds, low=1)
     check_int("tuning_seeds", tuning_seeds, low=1)
     found = contenders(methods)
-    config, task, split = comparable(replace(config, method=RunConfig(config.task).method))
+    config, task, split = comparable(config)
     with float64(task.float64):
         refusals = {each.label: refusal(each, config, task) for each in found}
     taking_part = [each for each in found if refusals[each.label] is None]
@@ -105,7 +106,7 @@ def compare_methods(
     tried = [(each, rates) for each in taking_part for rates in trials_of(each.spec, budget)]
     set_one(config, over, 0, "over")  # refuses a setting that does not exist
     cells = [cell_settings(*trial) for trial in tried]
-    folder = _stage(out, "tuning", config, cells, {over: list(range(tuning_seeds))}, train)
+    folder = _stage(out, TUNING, config, cells, {over: list(range(tuning_seeds))}, train)
     metric, chosen, diverged = _choose(folder, tried, split, budget, task)
     if chosen:
         cells = [cell_settings(each.contender, each.rates) for each in chosen]
@@ -135,7 +136,7 @@ def comparable(config: RunConfig) -> tuple[RunConfig, Task, str]:
         config = replace(config, holdout_clients=VALIDATION)
         task = load_task(config)
     split = "validation" if task.validation is not None else "unseen" if task.unseen is not None else "train"
-    rounds = check_int("rounds", config.rounds or task.rounds, low=1)
+    rounds = check_int("rounds", task.rounds if config.rounds is None else config.rounds, low=1)
     if config.evaluate_every is None and task.held_out_splits:
         config = replace(config, evaluate_every=max(1, rounds // EVALUATIONS))
     return replace(config, rounds=rounds), task, split
@@ -154,12 +155,15 @@ def _stage(
     table = {**settings, "sweep": {"product": product, "cells": list(cells)}}
     file, text = out / f"{name}.toml", (HEADER + to_toml(table)).encode()
     if file.exists() and file.read_bytes() != text:
-        raise ValueError(f"{out} holds another comparison: give another --out, or the settings of {file}")
+        raise ValueError(f"{out} holds another comparison: give another out, or the settings of {file}")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(file, text)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"round \d+: every client's update")  # the table counts what diverged
-        train(file, out / name)
+        try:
+            train(file, out / name)
+        except Stopped as stopped:
+            raise stopped.with_cure(f"{GOES_ON} {out}") from None
     return out / name
 
 

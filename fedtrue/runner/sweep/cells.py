@@ -34,12 +34,14 @@ import numpy as np
 from fedtrue.algorithm.checks import check_int
 from fedtrue.names import look_up, suggestion
 from fedtrue.runner import toml
+from fedtrue.runner.setting_types import check_table
 from fedtrue.runner.settings import RunConfig, check_names, from_table, set_one
 
 SWEEP_TABLES = ("product", "zip", "random", "cells")
 NOT_IN_NAMES = ("label", "reference")  # of cells
 PARTS = ("client", "server", "correction", "method")  # not in the names of cells with a label either
 MAX_NAME_LENGTH = 80
+EXAMPLE = "[sweep.product] seed = [0, 1]"
 
 Settings = dict[str, Any]  # dotted key → value
 
@@ -57,9 +59,10 @@ def read_sweep(path: Path) -> list[Cell]:
     sweep_tables = table.pop("sweep", None)
     if not sweep_tables:
         raise ValueError(f"{path} varies nothing: add a [sweep.product] table, or use `fedtrue run`")
-    base = from_table(table, str(path))
-    varied = list(_combined(sweep_tables, str(path)))
-    cells = [Cell(_name(index, settings), _applied(base, settings, str(path))) for index, settings in enumerate(varied)]
+    base, where = from_table(table, str(path)), str(path)
+    varied = list(_combined(check_table(where, "sweep", sweep_tables, EXAMPLE), where))
+    configs = [_applied(base, settings, where) for settings in varied]  # refuses wrong values, which have no names
+    cells = [Cell(_name(index, settings), config) for index, (settings, config) in enumerate(zip(varied, configs))]
     for cell in cells:
         check_names(cell.config)
     return cells
@@ -70,16 +73,23 @@ def _combined(tables: Mapping[str, Any], where: str) -> Iterator[Settings]:
     for name in tables:
         if name not in SWEEP_TABLES:
             hint = suggestion(name, SWEEP_TABLES)
-            raise ValueError(f"{where}: sweep.{name} is not a way to vary{hint}; there are: {SWEEP_TABLES}")
-    product, zipped, drawn = (_dotted(tables.get(name, {})) for name in ("product", "zip", "random"))
+            raise ValueError(f"{where}: sweep.{name} is not a way to vary{hint}; there are: {', '.join(SWEEP_TABLES)}")
+    table_of = lambda name: _dotted(check_table(where, f"sweep.{name}", tables.get(name, {}), EXAMPLE))
+    product, zipped, drawn = map(table_of, ("product", "zip", "random"))
     choices = [
-        tables.get("cells", [{}]),
+        _listed(tables.get("cells", [{}]), where),
         _zipped(zipped, where),
         _draws(drawn, where),
         [dict(zip(product, values)) for values in itertools.product(*map(_list_checker(where), product.items()))],
     ]
     for parts in itertools.product(*choices):
         yield {key: value for part in parts for key, value in part.items()}
+
+
+def _listed(cells: Any, where: str) -> list[Settings]:
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise ValueError(f"{where}: sweep.cells takes tables, e.g. [[sweep.cells]] client_rate = 0.1, not {cells!r}")
+    return cells
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Settings:
@@ -115,6 +125,7 @@ DISTRIBUTIONS = {
     "uniform": lambda generator, low, high: generator.uniform(low, high),
     "log_uniform": lambda generator, low, high: math.exp(generator.uniform(math.log(low), math.log(high))),
 }
+LOWEST = {"uniform": -math.inf, "log_uniform": 0.0}  # bounds are above these
 
 
 def _draws(drawn: Settings, where: str) -> list[Settings]:
@@ -122,7 +133,7 @@ def _draws(drawn: Settings, where: str) -> list[Settings]:
     if not drawn:
         return [{}]
     samples = check_int(f"{where}: sweep.random.samples", drawn.pop("samples", None), low=1)
-    generator = np.random.default_rng(drawn.pop("draw_seed", 0))
+    generator = np.random.default_rng(check_int(f"{where}: sweep.random.draw_seed", drawn.pop("draw_seed", 0)))
     return [{key: _draw(generator, key, source, where) for key, source in drawn.items()} for _ in range(samples)]
 
 
@@ -132,7 +143,21 @@ def _draw(generator: np.random.Generator, key: str, source: Any, where: str) -> 
     if not isinstance(source, dict) or len(source) != 1:
         raise ValueError(f"{where}: {key} is drawn from a list or {{ log_uniform = [low, high] }}, not {source!r}")
     ((name, bounds),) = source.items()
-    return float(look_up("distribution", DISTRIBUTIONS, name)(generator, *bounds))
+    draw = look_up("distribution", DISTRIBUTIONS, name)
+    if not _are_bounds(bounds, LOWEST[name]):
+        positive = " above 0" if LOWEST[name] == 0 else ""
+        example = f"{key} = {{ {name} = [0.001, 0.1] }}"
+        raise ValueError(
+            f"{where}: {key}: {name} takes two numbers{positive}, the lower first: {example}, not {bounds!r}"
+        )
+    return float(draw(generator, *bounds))
+
+
+def _are_bounds(bounds: Any, above: float) -> bool:
+    """Whether these are two finite numbers, the lower first."""
+    if not isinstance(bounds, list) or [type(bound) in (int, float) for bound in bounds] != [True, True]:
+        return False
+    return above < bounds[0] <= bounds[1] < math.inf
 
 
 def _applied(base: RunConfig, settings: Settings, where: str) -> RunConfig:

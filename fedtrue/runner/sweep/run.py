@@ -15,6 +15,7 @@ from fedtrue.runner.rounds import LogLine
 from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop, Stopped
 from fedtrue.runner.sweep.cells import Cell, read_sweep
+from fedtrue.runner.sweep.check import check_cell
 from fedtrue.runner.sweep.grid import program_of
 from fedtrue.runner.sweep.train_cells import CellProgress, train_cells
 from fedtrue.tasks.task import Task
@@ -40,7 +41,7 @@ def prepare(file: Path, out: Path, only: str = "*") -> tuple[list[Cell], list[Gr
     if not cells:
         raise ValueError(f"no cell of {file} is called {only!r}: the first is called {read_sweep(file)[0].name!r}")
     if copy.exists() and copy.read_bytes() != text:
-        raise ValueError(f"{out} holds another sweep: give another --out, or resume it with `fedtrue resume {out}`")
+        raise ValueError(f"{out} holds another sweep: give another out, or resume it with `fedtrue resume {out}`")
     cell_groups = groups(cells, out)  # checks all settings, so it comes before any file is written
     out.mkdir(parents=True, exist_ok=True)
     if not copy.exists():
@@ -86,14 +87,20 @@ def run_groups(
 
 
 def groups(cells: Sequence[Cell], out: Path) -> list[Group]:
-    """Groups of cells that share a program and have reached the same round, with resolved settings."""
+    """Groups of cells that share a program and have reached the same round, with resolved settings.
+
+    Settings that do not fit a task are refused.
+    """
     tasks: dict[str, Task] = {}
     by_program: dict[Any, Group] = {}
     for cell in (cell for cell in cells if read_summary(out / cell.name) is None):
         task = _load_once(cell.config, tasks)
-        config = resolved(cell.config, task)  # refuses wrong settings before anything is trained
+        config = resolved(cell.config, task)
         reached = checkpoint.rounds_saved(out / cell.name / "checkpoints")[-1:]
-        by_program.setdefault((program_of(config), *reached), (task, []))[1].append(Cell(cell.name, config))
+        program = (program_of(config), *reached)
+        if program not in by_program:
+            check_cell(task, Cell(cell.name, config), out)
+        by_program.setdefault(program, (task, []))[1].append(Cell(cell.name, config))
     return list(by_program.values())
 
 

@@ -14,17 +14,14 @@ from fedtrue.engine.round import State
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner.build import simulation_arguments
-from fedtrue.runner.callbacks.calls import Calls
-from fedtrue.runner.callbacks.from_settings import callbacks_of
 from fedtrue.runner.checkpoint import Checkpoint
 from fedtrue.runner.folder import RunLock
-from fedtrue.runner.host_schedule import HostSchedule
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import Line
 from fedtrue.runner.rounds import LogLine, run_rounds
-from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.cells import Cell
+from fedtrue.runner.sweep.check import calls_of, schedule_of
 from fedtrue.runner.sweep.grid import grid_of
 from fedtrue.runner.train import Files, open_folder
 from fedtrue.runner.warm_start import starting_weights
@@ -69,7 +66,7 @@ def train_cells(
     """Trains cells that share a program, all at once or in chunks, from their last checkpoints to the last round."""
     with float64(task.float64), ExitStack() as locks:
         first, grid = cells[0].config, grid_of([cell.config for cell in cells])
-        calls = [_calls(task, cell, out) for cell in cells]  # refuses wrong ones before a folder is created
+        calls = [calls_of(task, cell, out) for cell in cells]
         weights = starting_weights(first.start, task) if first.start is not None else None
         journals = [_journal(task, cell, out, option, locks, weights) for cell, option in zip(cells, grid.server)]
         fitting = lambda: cells_at_once(task, grid.method_of(_rows(grid.values, 0)), first.cohort)
@@ -85,7 +82,7 @@ def train_cells(
                 simulation.grid = values  # as many cells as before: no new compilation
                 after = _after(cells[chunk], journals[chunk], on_progress)
                 own = {"calls": calls[chunk], "start": weights}
-                results += run_rounds(simulation, journals[chunk], _schedule(first), stop, after, log, **own)
+                results += run_rounds(simulation, journals[chunk], schedule_of(first), stop, after, log, **own)
                 begin += chunk_size
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error) or chunk_size == 1:
@@ -93,16 +90,6 @@ def train_cells(
                 chunk_size, simulation = chunk_size // 2, None
                 log(f"out of memory: continuing with {chunk_size} cells at once")
         return results
-
-
-def _schedule(config: RunConfig) -> HostSchedule:
-    return HostSchedule(config.rounds or 0, config.evaluate_every, config.checkpoint_every)
-
-
-def _calls(task: Task, cell: Cell, out: Path) -> Calls:
-    calls = Calls(callbacks_of(cell.config, out / cell.name), cell.config.settings())
-    calls.check(task, _schedule(cell.config))
-    return calls
 
 
 def _journal(
