@@ -59,6 +59,11 @@ def _user_examples(path: Path, user_data: dict[str, Any], user: str, sample_coun
 
 
 def _value(value: Any) -> Any:
-    """A list of numbers becomes an array; strings, single numbers and lists of strings are returned unchanged."""
+    """A list of numbers becomes an array; strings, single numbers, other lists are returned unchanged."""
     holds_text = isinstance(value, list) and any(isinstance(item, str) for item in value)
-    return np.asarray(value, np.float32) if isinstance(value, list) and not holds_text else value
+    if not isinstance(value, list) or holds_text:
+        return value
+    try:
+        return np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        return value  # of unequal lengths: the conversion names the row
