@@ -57,10 +57,10 @@ def check_same_classes(train: ClientData, test: ClientData | None, what: str = "
 
 def from_dicts_unchecked(clients: Any, what: str) -> ClientData:
     """The data of a list or dict of clients; columns may still hold strings or NaN."""
-    if reader := _table_reader(clients):
+    if reader := table_reader(clients):
         raise ValueError(f"{what} is a {type(clients).__name__}, which does not say whose rows are whose: use {reader}")
     if isinstance(clients, Mapping):
-        if clients and not any(isinstance(client, Mapping) or _table_reader(client) for client in clients.values()):
+        if clients and not any(isinstance(client, Mapping) or table_reader(client) for client in clients.values()):
             columns = ", ".join(map(str, clients))
             raise ValueError(f"{what} is one dict of columns ({columns}): put it into a list, one dict per client")
         names: list[str] | None = [str(name) for name in clients]
@@ -87,7 +87,7 @@ def _with_columns(data: ClientData, names: Sequence[str], what: str) -> ClientDa
     return replace(data, columns={name: data.columns[name] for name in names})
 
 
-def _table_reader(value: Any) -> str | None:
+def table_reader(value: Any) -> str | None:
     """The call that makes clients of this kind of table; None if it is no table that we know."""
     packages = {base.__module__.partition(".")[0] for base in type(value).__mro__}
     if type(value).__name__ in ("DatasetDict", "IterableDatasetDict"):  # a dict by its base class
