@@ -31,8 +31,8 @@ def as_client_data(clients: Clients, what: str = "clients", columns: Sequence[st
         columns: those that are wanted; others are left out, whatever they hold. By default all.
 
     Returns:
-        The data. Anything else, a column of strings, columns of unequal length, a client without examples and NaN raise
-        a ValueError that names the client, the column and the cure.
+        The data. Anything else, a column of strings, columns of unequal length, a client without examples, NaN and
+        infinity raise a ValueError that names the client, the column and the cure.
 
     >>> data = as_client_data({"ann": {"x": [[1.0], [2.0]]}, "bob": {"x": [[3.0]]}})
     >>> len(data), list(data.names)
@@ -102,19 +102,21 @@ def _check_columns(data: ClientData, what: str) -> None:
         if column.dtype.kind not in "biuf":
             raise ValueError(_not_numbers(data, name, what))
         if isinstance(column, np.ndarray) and not isinstance(column, np.memmap):  # files were checked when written
-            _check_no_nan(data, name, column, what)
+            _check_finite(data, name, column, what)
 
 
-def _check_no_nan(data: ClientData, name: str, column: np.ndarray, what: str) -> None:
-    if column.dtype.kind != "f" or not np.isnan(column).any():
+def _check_finite(data: ClientData, name: str, column: np.ndarray, what: str) -> None:
+    if column.dtype.kind != "f" or np.isfinite(column).all():
         return
-    bad_rows = np.flatnonzero(np.isnan(column).reshape(len(column), -1).any(axis=1))
+    bad_rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(axis=1))
     for client, (start, size) in enumerate(zip(data.starts, data.sizes)):
         if len(inside := bad_rows[(bad_rows >= start) & (bad_rows < start + size)]):
             owner = repr(data.client_ids[client]) if data.named else client
+            is_nan = np.isnan(column[inside[0]]).any()
+            problem, cure = ("NaN", "fill it in") if is_nan else ("infinite", "correct it")
             raise ValueError(
-                f"{what}: column {name!r} of client {owner} is NaN in example {inside[0] - start}: "
-                "fill it in or leave the example out"
+                f"{what}: column {name!r} of client {owner} is {problem} in example {inside[0] - start}: "
+                f"{cure} or leave the example out"
             )
 
 
