@@ -90,6 +90,12 @@ def test_a_wrong_run_is_named(arguments, said):
         ft.train(quadratic(), ft.fedopt(ft.client.sgd(0.1)), **{"rounds": 1, **arguments})
 
 
+def test_the_name_of_imported_data_is_no_task(monkeypatch):
+    monkeypatch.setattr("fedtrue.engine.arguments.imported_names", lambda: ["visits"])
+    with pytest.raises(ValueError, match=r"task is the text 'visits': give ft.tasks.imported\('visits'\)"):
+        ft.train("visits", method(), rounds=1)
+
+
 def method(**options):
     return ft.methods.fedavg(0.1, **options)
 
@@ -119,6 +125,8 @@ def method(**options):
             r"method is a client optimizer: give ft.fedopt\(ft.client.adam\(…\)\)",
         ),
         (lambda task, method: (task, ft.server.adam(0.1)), r"method is a server optimizer: give ft.fedopt\(client, "),
+        (lambda task, method: (task, lambda: method), "method is a function: call it$"),
+        (lambda task, method: (ft.Task, method), "task is the class Task: give one of"),
         (lambda task, method: (method, task), "task is a method: give the task first, then the method"),
         (lambda task, method: (task, task), r"method is a task: give one of ft.methods"),
         (
@@ -181,7 +189,7 @@ def test_other_arguments_of_the_wrong_type_are_named(call, said):
 @pytest.mark.parametrize(
     "params, said",
     [
-        ({"weights": np.zeros(2)}, r"params has 'weights', which task 'quadratic' lacks: it has params"),
+        ({"weights": np.zeros(2)}, r"params has 'weights', which task 'quadratic' lacks: give those of params"),
         (np.zeros(3), r"params: 'params' has shape \(3,\), the task's has \(2,\)"),
         ({}, "params has no 'params'"),
         ("runs/mine", r"params is the text 'runs/mine': give weights, e.g. ft.load_run\('runs/mine'\)"),

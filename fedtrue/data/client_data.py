@@ -152,9 +152,8 @@ class ClientData:
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {_described(column)}" for name, column in self.columns.items())
-        return (
-            f"ClientData({len(self):,} clients {self.client_ids.first_few()}; {self.examples:,} examples of {columns})"
-        )
+        clients, examples = _counted(len(self), "client"), _counted(self.examples, "example")
+        return f"ClientData({clients} {self.client_ids.first_few()}; {examples} of {columns})"
 
     @property
     def examples(self) -> int:
@@ -354,6 +353,10 @@ def numbered_names(prefix: str, count: int) -> list[str]:
     """prefix_00, prefix_01, …: as many digits as the last one needs, so that sorting keeps their order."""
     digits = len(str(count - 1))
     return [f"{prefix}_{number:0{digits}}" for number in range(count)]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _described(column: Column) -> str:

@@ -1,11 +1,13 @@
 """Tasks, methods and availabilities from users are checked where they enter: what is none is named with its cure."""
 
+from inspect import isfunction
 from typing import Any
 
 from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.client_optimizer import ClientOptimizer
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.server_optimizer import ServerOptimizer
+from fedtrue.data.imports import imported_names
 from fedtrue.names import suggestion
 from fedtrue.spec import FACTORIES
 from fedtrue.tasks.own_file import task_file
@@ -35,11 +37,12 @@ def check_task(task: Any) -> None:
         cure = "give the task first, then the method"
     elif isinstance(task, str) and task_file(task):
         cure = f"give ft.tasks.from_file({task!r})"
+    elif isinstance(task, str) and task in imported_names():
+        cure = f"give ft.tasks.imported({task!r})"
     elif isinstance(task, str):
         near, cure = ("", f"give ft.tasks.{task}()") if task in TASKS else (suggestion(task, TASKS), A_TASK)
-    elif callable(task):
-        name = getattr(task, "__name__", "…")
-        cure = f"call it, {'ft.tasks.' if name in TASKS else ''}{name}(…)"
+    elif isfunction(task):
+        cure = f"call it, ft.tasks.{task.__name__}(…)" if task.__name__ in TASKS else "call it"
     raise ValueError(f"task is {described(task)}{near}: {cure}")
 
 
@@ -56,8 +59,8 @@ def check_method(method: Any) -> None:
         cure = f"{A_METHOD}; ft.from_spec(…) builds one from its settings"
     elif isinstance(method, str):
         near, cure = ("", f"give {_call(method)}") if method in known else (suggestion(method, known), A_METHOD)
-    elif callable(method):
-        cure = f"call it, {_call(getattr(method, '__name__', '…'))}"
+    elif isfunction(method):
+        cure = f"call it, {_call(method.__name__)}" if method.__name__ in known else "call it"
     raise ValueError(f"method is {described(method)}{near}: {cure}")
 
 
@@ -76,12 +79,13 @@ def described(value: Any) -> str:
     for kind, words in kinds.items():
         if isinstance(value, kind):
             return words
-    if callable(value) and hasattr(value, "__name__"):
-        return f"the function {value.__name__}"
+    if isfunction(value):
+        return "a function" if value.__name__ == "<lambda>" else f"the function {value.__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     return f"a {type(value).__name__}"
 
 
 def _call(method: str) -> str:
     """How a method of this name is made."""
-    place = "ft." if method == "fedopt" else "ft.methods." if method in FACTORIES["method"] else ""
-    return f"{place}{method}(…)"
+    return f"{'ft' if method == 'fedopt' else 'ft.methods'}.{method}(…)"

@@ -66,7 +66,7 @@ def _check_weights(task: Task, weights: Any) -> None:
     own = complete if given.keys() == complete.keys() else own  # a task that trains a part takes the whole model too
     for name, shape in given.items():
         if name not in own:
-            raise ValueError(f"params has {name!r}, which task {task.name!r} lacks: it has {', '.join(own)}")
+            raise ValueError(f"params has {name!r}, which task {task.name!r} lacks: give those of {', '.join(own)}")
         if shape != own[name]:
             raise ValueError(f"params: {name!r} has shape {shape}, the task's has {own[name]}: give the task's weights")
     if missing := [name for name in own if name not in given]:

@@ -67,6 +67,7 @@ def test_data_names_and_ragged_columns_are_shown_in_one_short_line():
     clients = [{"x": np.zeros((size, 28, 28), np.float32), "y": np.arange(size)} for size in (3, 1)]
     data = ClientData.from_clients(clients, ["ann", "bob"])
     assert repr(data) == "ClientData(2 clients 'ann', 'bob'; 4 examples of x float32 (28, 28), y int64)"
+    assert repr(data.take(1).subset([1])) == "ClientData(1 client 'bob'; 1 example of x float32 (28, 28), y int64)"
     assert repr(data.client_ids) == "ClientIds(2: 'ann', 'bob')"
     words = Ragged.from_rows([np.array([1, 2], np.int32), np.array([3], np.int32)])
     assert repr(words) == "Ragged(2 rows of int32, at most 2 long)"
