@@ -16,7 +16,7 @@ from fedtrue.names import suggestion
 
 CHUNK_VALUES = 1 << 18  # values per chunk, about 20 MB as Python objects
 MAX_CHUNK_ROWS = 8192
-NO_REAL_NUMBERS = "Mmc"  # NumPy's kinds of dates, durations and complex numbers
+NO_REAL_NUMBERS = frozenset("Mmc")  # NumPy's kinds of dates, durations and complex numbers
 
 
 def rows_per_chunk(values_per_row: int) -> int:
@@ -86,12 +86,17 @@ def as_float64(values: Any) -> np.ndarray:
 
     NumPy alone would count a date in nanoseconds and drop the imaginary part of a complex number.
     """
-    typed = [values] if hasattr(values, "dtype") else []
-    if isinstance(values, list) or (typed and values.dtype.kind == "O" and values.ndim):
-        typed += [value for value in values if hasattr(value, "dtype")]
-    if any(value.dtype.kind in NO_REAL_NUMBERS for value in typed):
+    kinds = {_kind(values)}
+    if isinstance(values, list) or kinds == {"O"}:
+        kinds.update(map(_kind, values))
+    if kinds & NO_REAL_NUMBERS:
         raise TypeError("dates, durations and complex numbers are no real numbers")
     return np.asarray(values, np.float64)
+
+
+def _kind(value: Any) -> str:
+    """NumPy's letter for the kind of an array or a scalar; '' for other values, also tensors of PyTorch."""
+    return getattr(getattr(value, "dtype", None), "kind", "")
 
 
 def is_missing(value: Any) -> bool:
