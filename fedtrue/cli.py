@@ -295,7 +295,7 @@ def _add_data_commands(commands: Any) -> None:
         "--examples", type=int, default=3, metavar="INT", help="number of examples (default: %(default)s)"
     )
     show.add_argument(
-        "-o", "--out", type=path, metavar="FILE", help="the picture, for image data (default: TASK with .png)"
+        "-o", "--out", type=path, metavar="FILE", help="draw some examples, if they are images (default: none)"
     )
     show.add_argument(
         "--picture",

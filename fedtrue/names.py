@@ -8,8 +8,14 @@ T = TypeVar("T")
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:
-    """' (did you mean X?)' when some valid name is near, else ''."""
-    near = get_close_matches(str(name), list(valid), n=1, cutoff=0.5)
+    """' (did you mean X?)' when some valid name is near, or has these initials, else ''.
+
+    >>> suggestion("lr", ["beta", "learning_rate"])
+    " (did you mean 'learning_rate'?)"
+    """
+    valid = list(valid)
+    near = get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    near = near or [entry for entry in valid if "".join(word[:1] for word in entry.split("_")) == name]
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -96,7 +96,7 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
 
         @wraps(factory)
         def build(*positional: Any, **options: Any) -> P:
-            bound = signature.bind(*positional, **options)
+            bound = _bound(factory.__name__, signature, positional, options)
             bound.apply_defaults()
             for key, value in bound.arguments.items():
                 if value is not None and (part_kind := option_kind(key)):
@@ -112,6 +112,24 @@ def named(kind: str, defaults: bool = True) -> Callable[[Callable[..., P]], Call
         return build
 
     return decorate
+
+
+def _bound(
+    name: str, signature: inspect.Signature, positional: tuple[Any, ...], options: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call, or a TypeError that names the first one that is unknown or missing."""
+    try:
+        return signature.bind(*positional, **options)
+    except TypeError as error:
+        valid = list(signature.parameters)
+        if unknown := [option for option in options if option not in valid]:
+            near = suggestion(unknown[0], valid)
+            problem = f"{name} has no {unknown[0]}{near}: it takes {', '.join(valid) or 'no options'}"
+        elif missing := re.search(r"missing a required .*argument: '(\w+)'", str(error)):
+            problem = f"{name} needs {missing[1]}: it takes {', '.join(valid)}"
+        else:
+            problem = f"{name}: {error}: it takes {', '.join(valid) or 'no options'}"
+        raise TypeError(problem) from None
 
 
 def accepts(kind: str, wanted: type[Part], example: str, **others: Callable[[Any], Part]) -> None:

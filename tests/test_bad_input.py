@@ -91,6 +91,170 @@ def test_a_wrong_run_is_named(arguments, said):
         ft.train(quadratic(), ft.fedopt(ft.client.sgd(0.1)), **{"rounds": 1, **arguments})
 
 
+def test_the_name_of_imported_data_is_no_task(monkeypatch):
+    monkeypatch.setattr("fedtrue.engine.arguments.imported_names", lambda: ["visits"])
+    with pytest.raises(ValueError, match=r"task is the text 'visits': give ft.tasks.imported\('visits'\)"):
+        ft.train("visits", method(), rounds=1)
+
+
+def method(**options):
+    return ft.methods.fedavg(0.1, **options)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda task, method: ft.train(task, method, rounds=1),
+        lambda task, method: next(ft.rounds(task, method)),
+        lambda task, method: ft.Simulation(task, method),
+        lambda task, method: ft.diagnose("run", task, method),
+    ],
+)
+@pytest.mark.parametrize(
+    "swap, said",
+    [
+        (lambda task, method: (task, "fedavg"), r"method is the text 'fedavg': give ft.methods.fedavg\(…\)"),
+        (lambda task, method: (task, "fedopt"), r"method is the text 'fedopt': give ft.fedopt\(…\)"),
+        (lambda task, method: (task, "fedvag"), r"method is the text 'fedvag' \(did you mean 'fedavg'\?\): give"),
+        (lambda task, method: (task, {"name": "fedavg"}), "method is a dict: give .* ft.from_spec"),
+        (
+            lambda task, method: (task, ft.methods.fedavg),
+            r"method is the function fedavg: call it, ft.methods.fedavg\(…\)",
+        ),
+        (
+            lambda task, method: (task, ft.client.adam(0.1)),
+            r"method is a client optimizer: give ft.fedopt\(ft.client.adam\(…\)\)",
+        ),
+        (lambda task, method: (task, ft.server.adam(0.1)), r"method is a server optimizer: give ft.fedopt\(client, "),
+        (lambda task, method: (task, lambda: method), "method is a function: call it$"),
+        (lambda task, method: (ft.Task, method), "task is the class Task: give one of"),
+        (lambda task, method: (method, task), "task is a method: give the task first, then the method"),
+        (lambda task, method: (task, task), r"method is a task: give one of ft.methods"),
+        (
+            lambda task, method: ("shakespeare", method),
+            r"task is the text 'shakespeare': give ft.tasks.shakespeare\(\)",
+        ),
+        (
+            lambda task, method: ("shakespear", method),
+            r"task is the text 'shakespear' \(did you mean 'shakespeare'\?\): give",
+        ),
+        (
+            lambda task, method: ("own.py:task", method),
+            r"task is the text 'own.py:task': give ft.tasks.from_file\('own.py:task'\)",
+        ),
+        (
+            lambda task, method: (ft.tasks.quadratic, method),
+            r"task is the function quadratic: call it, ft.tasks.quadratic\(…\)",
+        ),
+        (
+            lambda task, method: ([{"x": [1.0]}], method),
+            r"task is a list: give one of ft.tasks, .* ft.tasks.supervised",
+        ),
+    ],
+)
+def test_what_is_no_task_or_no_method_is_named_with_the_call_that_makes_one(call, swap, said):
+    with pytest.raises(ValueError, match=said):
+        call(*swap(quadratic(), method()))
+
+
+@pytest.mark.parametrize("call", [ft.train, ft.rounds])
+def test_none_is_no_task_and_no_method(call):
+    arguments = {"rounds": 1}
+    with pytest.raises(ValueError, match=r"method is None: give one of ft\.methods"):
+        list(call(quadratic(), None, **arguments))
+    with pytest.raises(ValueError, match=r"task is None: give one of ft\.tasks"):
+        list(call(None, method(), **arguments))
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (
+            lambda: ft.train(quadratic(), method(), rounds=1, availability={"dropout": 0.1}),
+            r"give ft.Availability\(dropout=0.1\)",
+        ),
+        (
+            lambda: ft.Simulation(quadratic(), method(), availability=0.1),
+            "availability is a float: give ft.Availability",
+        ),
+        (lambda: ft.evaluate("quadratic", {}), r"task is the text 'quadratic': give ft.tasks.quadratic\(\)"),
+        (lambda: ft.evaluate(quadratic(), {"weights": np.zeros(2)}, {}), "no held-out data"),
+        (lambda: ft.diagnose(quadratic()), "run is a task: give the folder of a run"),
+    ],
+)
+def test_other_arguments_of_the_wrong_type_are_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    "params, said",
+    [
+        ({"weights": np.zeros(2)}, r"params has 'weights', which task 'quadratic' lacks: give those of params"),
+        (np.zeros(3), r"params: 'params' has shape \(3,\), the task's has \(2,\)"),
+        ({}, "params has no 'params'"),
+        ("runs/mine", r"params is the text 'runs/mine': give weights, e.g. ft.load_run\('runs/mine'\)"),
+        (None, "params is None: give weights"),
+    ],
+)
+def test_evaluation_refuses_weights_of_another_model(params, said):
+    task = quadratic()
+    with pytest.raises(ValueError, match=said):
+        ft.evaluate(task, params, {"train": task.train})
+
+
+CLIENTS = {"ann": {"x": np.ones((4, 3), np.float32), "y": np.array([0, 1, 1, 1])}}
+
+
+@pytest.mark.parametrize(
+    "build, said",
+    [
+        (lambda model: ft.tasks.supervised(model, None), "clients has the type NoneType: give a list of dicts"),
+        (
+            lambda model: ft.tasks.supervised(model, CLIENTS, batch_size="a"),
+            "batch_size is 'a': choose a whole number of at least 1",
+        ),
+        (lambda model: ft.tasks.supervised(model, CLIENTS, batch_size=2.5), "batch_size is 2.5: choose a whole number"),
+        (
+            lambda model: ft.data.from_pandas({"a": [1]}, client="a"),
+            "frame is a dict: give a pandas DataFrame, or use .*from_dicts",
+        ),
+        (lambda model: ft.data.from_arrow([1], client="a"), "table is a list: give an Arrow table"),
+        (lambda model: ft.data.from_huggingface(None, client="a"), "dataset is None: give a Hugging Face Dataset"),
+    ],
+)
+def test_data_of_the_wrong_type_is_named(build, said):
+    model = (lambda key: {"w": np.zeros((3, 2))}, lambda weights, x: x @ weights["w"])
+    with pytest.raises(ValueError, match=said):
+        build(model)
+
+
+@pytest.mark.parametrize(
+    "build, said",
+    [
+        (
+            lambda: ft.client.adam(lr=0.1),
+            r"adam has no lr \(did you mean 'learning_rate'\?\): it takes learning_rate, beta1",
+        ),
+        (lambda: ft.client.adam(0.1, beta_1=0.5), r"adam has no beta_1 \(did you mean 'beta1'\?\)"),
+        (lambda: ft.client.adam(), "adam needs learning_rate"),
+        (lambda: ft.client.sgd(0.1, 0.9, 0.3), "sgd: too many positional arguments"),
+        (lambda: ft.methods.fedavg(lr=0.1), "fedavg has no lr"),
+    ],
+)
+def test_a_call_with_wrong_arguments_is_a_type_error_that_names_them(build, said):
+    with pytest.raises(TypeError, match=said):
+        build()
+
+
+@pytest.mark.parametrize("rate", [True, np.bool_(True)])
+def test_a_truth_value_is_no_learning_rate(rate):
+    with pytest.raises(ValueError, match="sgd: learning_rate must be a finite number at least 0, not"):
+        ft.client.sgd(rate)
+    with pytest.raises(ValueError, match="server sgd: learning_rate must be a finite number"):
+        ft.server.sgd(rate)
+
+
 def test_a_weighting_the_task_does_not_count_is_named():
     with pytest.raises(ValueError, match="does not count tokens: choose weighting 'examples', 'uniform' or 'batches'"):
         ft.train(quadratic(), ft.fedopt(ft.client.sgd(0.1), weighting="tokens"), rounds=1)

@@ -179,6 +179,18 @@ def test_imported_data_is_listed_and_shown(flowers, capsys, tmp_path):
     assert "y = " in capsys.readouterr().out
 
 
+def test_examples_of_images_are_drawn_only_where_a_file_is_named(every_kind, capsys, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    assert "picture" not in answer(capsys, "data", "show", "images")
+    assert main(["data", "show", "images"]) == 0
+    assert "examples are images: -o FILE.png draws them" in capsys.readouterr().out
+    assert sorted(tmp_path.iterdir()) == before
+    assert answer(capsys, "data", "show", "images", "-o", "seen.png")["picture"] == "seen.png"
+    assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["data", "show", "prices", "-o", "seen.png"]) == 2
+    assert "prices has no images to draw: leave out -o" in capsys.readouterr().err
+
+
 def test_the_format_is_guessed_from_the_name_and_leaf_has_splits(capsys, tmp_path):
     for split, users in {"train": {"f1": [0, 3], "f2": [2]}, "test": {"f1": [1]}}.items():
         (tmp_path / "femnist" / split).mkdir(parents=True)

@@ -5,6 +5,7 @@ import operator
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def check_float(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, open_low: bool = False) -> Any:
@@ -12,7 +13,8 @@ def check_float(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     if isinstance(value, jax.core.Tracer) or getattr(value, "ndim", 0) > 0:
         return value
     try:
-        inside = math.isfinite(value) and (value > low if open_low else value >= low) and value < high
+        is_number = not isinstance(value, bool | np.bool_) and math.isfinite(value)
+        inside = is_number and (value > low if open_low else value >= low) and value < high
     except TypeError:
         inside = False
     if not inside:

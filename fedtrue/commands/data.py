@@ -28,6 +28,7 @@ from fedtrue.tasks.task import Task
 
 SHOWN_META = ("format", "kind", "roles", "columns", "partition", "test_fraction", "sources")  # of an imported data set
 IMAGE_COLUMNS, IMAGE_ROWS = 8, 4  # of the picture that `show` draws of image data
+A_PICTURE = "a picture"  # what stands for an image among the sample texts
 
 
 def list_data(options: Namespace) -> Answer:
@@ -117,7 +118,6 @@ def show(options: Namespace) -> Answer:
     statistics = {name: asdict(data.statistics()) for name, data in splits.items() if data is not None}
     examples = [_example(task.train, i) for i in range(min(options.examples, len(task.train)))]
     texts = [_example_text(task, example) for example in examples]
-    images = [] if task.render is None else [task.render(example) for example in _examples_over_clients(task.train)]
     parts: list[Any] = [_statistics_table(options.name, statistics), *([f"data: {task.source}"] if task.source else [])]
     answer = {**statistics, "source": task.source, "sample": texts}
     if (found := imported_if_exists(options.name)) is not None:
@@ -127,10 +127,11 @@ def show(options: Namespace) -> Answer:
     if options.picture is not None:
         answer["holdings"] = str(draw_holdings(task.train, options.picture, options.name))
         parts.append(f"who holds what: {answer['holdings']}")
-    if images and isinstance(images[0], np.ndarray):
-        path = options.out or Path(f"{options.name}.png")
-        answer["picture"] = str(_draw_images([np.asarray(image) for image in images], path))
+    if options.out is not None:
+        answer["picture"] = str(_draw_images(_images_of(task, options.name), options.out))
         parts.append(f"picture: {answer['picture']}")
+    elif A_PICTURE in texts:
+        parts.append("the examples are images: -o FILE.png draws them")
     else:
         parts += [f"\n[{task.train.client_ids[i]}]\n{text}" for i, text in enumerate(texts)]
     return Answer(answer, lambda: Console(soft_wrap=True, markup=False, highlight=False).print(*parts, sep="\n"))
@@ -154,9 +155,16 @@ def _examples_over_clients(data: ClientData) -> list[dict[str, Any]]:
     return [_example(data, int(client), index) for index, client in enumerate(clients)]
 
 
+def _images_of(task: Task, name: str) -> list[np.ndarray]:
+    images = [] if task.render is None else [task.render(example) for example in _examples_over_clients(task.train)]
+    if not all(isinstance(image, np.ndarray) for image in images) or not images:
+        raise ValueError(f"{name} has no images to draw: leave out -o")
+    return [np.asarray(image) for image in images]
+
+
 def _example_text(task: Task, example: Mapping[str, Any]) -> str:
     rendered = task.render(example) if task.render else str(dict(example))
-    return rendered if isinstance(rendered, str) else "a picture"
+    return rendered if isinstance(rendered, str) else A_PICTURE
 
 
 def _draw_images(images: list[np.ndarray], path: Path) -> Path:

@@ -31,8 +31,8 @@ def as_client_data(clients: Clients, what: str = "clients", columns: Sequence[st
         columns: those that are wanted; others are left out, whatever they hold. By default all.
 
     Returns:
-        The data. Anything else, a column of strings, columns of unequal length, a client without examples and NaN raise
-        a ValueError that names the client, the column and the cure.
+        The data. Anything else, a column of strings, columns of unequal length, a client without examples, NaN and
+        infinity raise a ValueError that names the client, the column and the cure.
 
     >>> data = as_client_data({"ann": {"x": [[1.0], [2.0]]}, "bob": {"x": [[3.0]]}})
     >>> len(data), list(data.names)
@@ -57,10 +57,10 @@ def check_same_classes(train: ClientData, test: ClientData | None, what: str = "
 
 def from_dicts_unchecked(clients: Any, what: str) -> ClientData:
     """The data of a list or dict of clients; columns may still hold strings or NaN."""
-    if reader := _table_reader(clients):
+    if reader := table_reader(clients):
         raise ValueError(f"{what} is a {type(clients).__name__}, which does not say whose rows are whose: use {reader}")
     if isinstance(clients, Mapping):
-        if clients and not any(isinstance(client, Mapping) or _table_reader(client) for client in clients.values()):
+        if clients and not any(isinstance(client, Mapping) or table_reader(client) for client in clients.values()):
             columns = ", ".join(map(str, clients))
             raise ValueError(f"{what} is one dict of columns ({columns}): put it into a list, one dict per client")
         names: list[str] | None = [str(name) for name in clients]
@@ -87,7 +87,7 @@ def _with_columns(data: ClientData, names: Sequence[str], what: str) -> ClientDa
     return replace(data, columns={name: data.columns[name] for name in names})
 
 
-def _table_reader(value: Any) -> str | None:
+def table_reader(value: Any) -> str | None:
     """The call that makes clients of this kind of table; None if it is no table that we know."""
     packages = {base.__module__.partition(".")[0] for base in type(value).__mro__}
     if type(value).__name__ in ("DatasetDict", "IterableDatasetDict"):  # a dict by its base class
@@ -102,19 +102,21 @@ def _check_columns(data: ClientData, what: str) -> None:
         if column.dtype.kind not in "biuf":
             raise ValueError(_not_numbers(data, name, what))
         if isinstance(column, np.ndarray) and not isinstance(column, np.memmap):  # files were checked when written
-            _check_no_nan(data, name, column, what)
+            _check_finite(data, name, column, what)
 
 
-def _check_no_nan(data: ClientData, name: str, column: np.ndarray, what: str) -> None:
-    if column.dtype.kind != "f" or not np.isnan(column).any():
+def _check_finite(data: ClientData, name: str, column: np.ndarray, what: str) -> None:
+    if column.dtype.kind != "f" or np.isfinite(column).all():
         return
-    bad_rows = np.flatnonzero(np.isnan(column).reshape(len(column), -1).any(axis=1))
+    bad_rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(axis=1))
     for client, (start, size) in enumerate(zip(data.starts, data.sizes)):
         if len(inside := bad_rows[(bad_rows >= start) & (bad_rows < start + size)]):
             owner = repr(data.client_ids[client]) if data.named else client
+            is_nan = np.isnan(column[inside[0]]).any()
+            problem, cure = ("NaN", "fill it in") if is_nan else ("infinite", "correct it")
             raise ValueError(
-                f"{what}: column {name!r} of client {owner} is NaN in example {inside[0] - start}: "
-                "fill it in or leave the example out"
+                f"{what}: column {name!r} of client {owner} is {problem} in example {inside[0] - start}: "
+                f"{cure} or leave the example out"
             )
 
 

@@ -39,6 +39,9 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.splits) - 1
 
+    def __repr__(self) -> str:
+        return f"Ragged({len(self):,} rows of {self.dtype}, at most {self.width} long)"
+
     def __getitem__(self, row: int) -> np.ndarray:
         row = range(len(self))[row]  # as for lists: negative counts from the end, IndexError outside
         return self.values[self.splits[row] : self.splits[row + 1]]
@@ -54,6 +57,7 @@ class Ragged:
 
 
 Column = np.ndarray | Ragged
+SHOWN_NAMES = 5  # of clients, in a repr
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,14 @@ class ClientIds(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def __repr__(self) -> str:
+        return f"ClientIds({len(self):,}: {self.first_few()})" if len(self) else "ClientIds(0)"
+
+    def first_few(self) -> str:
+        """The first names, for people."""
+        shown = [repr(name) for name in self[:SHOWN_NAMES]]
+        return ", ".join([*shown, *["…"][: len(self) > SHOWN_NAMES]])
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -137,6 +149,11 @@ class ClientData:
     def __len__(self) -> int:
         """The number of clients."""
         return len(self.starts)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {_described(column)}" for name, column in self.columns.items())
+        clients, examples = _counted(len(self), "client"), _counted(self.examples, "example")
+        return f"ClientData({clients} {self.client_ids.first_few()}; {examples} of {columns})"
 
     @property
     def examples(self) -> int:
@@ -336,6 +353,16 @@ def numbered_names(prefix: str, count: int) -> list[str]:
     """prefix_00, prefix_01, …: as many digits as the last one needs, so that sorting keeps their order."""
     digits = len(str(count - 1))
     return [f"{prefix}_{number:0{digits}}" for number in range(count)]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _described(column: Column) -> str:
+    if isinstance(column, Ragged):
+        return f"{column.dtype} (ragged)"
+    return f"{column.dtype} {column.shape[1:]}" if column.ndim > 1 else str(column.dtype)
 
 
 def _rows_at(column: Column, rows: np.ndarray) -> Column:

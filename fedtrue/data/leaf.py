@@ -1,6 +1,7 @@
 """LEAF JSON: `{"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}`."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedtrue.data.compressed import damaged, open_binary
+
+SHOWN_USERS = 5  # in a warning
 
 
 def read(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -45,6 +48,10 @@ def _examples(path: Path, content: dict[str, Any]) -> Iterator[tuple[str, dict[s
     users, sample_counts = content["users"], content["num_samples"]
     if len(users) != len(sample_counts):
         raise damaged(path, f"{len(users)} users but {len(sample_counts)} entries in num_samples")
+    if empty := [str(user) for user, sample_count in zip(users, sample_counts) if sample_count == 0]:
+        shown = ", ".join([*empty[:SHOWN_USERS], *["…"][: len(empty) > SHOWN_USERS]])
+        counted = "1 user without examples is" if len(empty) == 1 else f"{len(empty):,} users without examples are"
+        warnings.warn(f"{path}: {counted} left out: {shown}", stacklevel=2)
     for user, sample_count in zip(users, sample_counts):
         yield from ((user, example) for example in _user_examples(path, content["user_data"], user, sample_count))
 
@@ -59,6 +66,11 @@ def _user_examples(path: Path, user_data: dict[str, Any], user: str, sample_coun
 
 
 def _value(value: Any) -> Any:
-    """A list of numbers becomes an array; strings, single numbers and lists of strings are returned unchanged."""
+    """A list of numbers becomes an array; strings, single numbers, other lists are returned unchanged."""
     holds_text = isinstance(value, list) and any(isinstance(item, str) for item in value)
-    return np.asarray(value, np.float32) if isinstance(value, list) and not holds_text else value
+    if not isinstance(value, list) or holds_text:
+        return value
+    try:
+        return np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        return value  # of unequal lengths: the conversion names the row

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedtrue.data.columns import Fixed, Schema
-from fedtrue.data.rows import Rows, is_missing, is_numeric, numbers, scalars
+from fedtrue.data.rows import Rows, is_missing, is_mostly_numeric, is_numeric, numbers, scalars, why_not_numbers
 
 MAX_CLASSES = 10_000  # more different labels are numbers to predict (regression), or a mistake
 SHOWN_CLASSES = 8  # in errors
@@ -63,11 +63,15 @@ class Features:
     def _numeric_columns(self, rows: Rows) -> list[str]:
         candidates = [name for name in rows.columns if name not in self._others]
         numeric = [name for name in candidates if is_numeric(rows.column(name))]
-        if other := [name for name in candidates if name not in numeric]:
+        other = [name for name in candidates if name not in numeric]
+        with_mistakes = [name for name in other if is_mostly_numeric(rows.column(name))]
+        if other := [name for name in other if name not in with_mistakes]:
             raise ValueError(
                 f"{rows.where}: column {', '.join(other)} holds no numbers: leave it out with ignore={other!r} "
                 f"(--ignore {','.join(other)}), or use it as label=, text= or image="
             )
+        if with_mistakes:
+            raise why_not_numbers(rows, with_mistakes[0])
         if not numeric:
             raise ValueError(f"{rows.where} has no column of numbers besides {', '.join(self._others)}: add features")
         return numeric

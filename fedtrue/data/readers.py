@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedtrue.data import arrow_rows
-from fedtrue.data.accept import Clients, as_client_data, from_dicts_unchecked
+from fedtrue.data.accept import Clients, as_client_data, from_dicts_unchecked, table_reader
 from fedtrue.data.client_data import ClientData
 from fedtrue.data.conversion import ColumnRoles, Conversion, in_memory
 from fedtrue.data.parts import Label
@@ -69,6 +69,7 @@ def from_pandas(frame: Any, *, client: str | None, **roles: Unpack[ColumnRoles])
     >>> list(data.names), data.client(1)["x"].tolist(), data.client(1)["y"].tolist(), data.classes
     (['a', 'b'], [[31.0], [45.0]], [1, 0], ['no', 'yes'])
     """
+    _check_table("frame", frame, "iloc", "a pandas DataFrame")
     source = Source({"train": lambda: arrow_rows.from_frame(frame)}, [])
     return _only_split(_read(source, client, roles))
 
@@ -89,6 +90,7 @@ def from_arrow(table: Any, *, client: str | None, **roles: Unpack[ColumnRoles]) 
     >>> from_arrow(table, client="user", label="digit").client(1)["x"].tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
+    _check_table("table", table, "schema", "an Arrow table")
     classes = arrow_rows.classes_in_schema(table.schema)
     read = lambda: arrow_rows.with_class_names(arrow_rows.from_table(table), classes)
     return _only_split(_read(Source({"train": read}, [], classes=classes), client, roles))
@@ -111,6 +113,8 @@ def from_huggingface(dataset: Any, *, client: str | None, **roles: Unpack[Column
     2
     """
     splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    for split in splits.values():
+        _check_table("dataset", split, "features", "a Hugging Face Dataset, or a DatasetDict")
     classes = arrow_rows.declared_classes(next(iter(splits.values())).features)
     reads = {
         split: lambda rows=rows: arrow_rows.with_class_names(arrow_rows.from_dataset(rows), classes)
@@ -265,6 +269,14 @@ def from_tff(files: Files, **roles: Unpack[ColumnRoles]) -> ClientData | Splits:
     (2, 28, 28, 1)
     """
     return _from_files(files, "tff", None, roles)
+
+
+def _check_table(argument: str, table: Any, attribute: str, wanted: str) -> None:
+    """Refuses what lacks this attribute, which every table of the wanted type has."""
+    if not hasattr(table, attribute):
+        kind = "None" if table is None else f"a {type(table).__name__}"
+        cure = f"give {wanted}, or use {table_reader(table) or 'ft.data.from_dicts({NAME: {COLUMN: ARRAY}})'}"
+        raise ValueError(f"{argument} is {kind}: {cure}")
 
 
 def _from_files(files: Files, file_format: str, client: str | None, roles: ColumnRoles) -> ClientData | Splits:

@@ -16,6 +16,7 @@ from fedtrue.names import suggestion
 
 CHUNK_VALUES = 1 << 18  # values per chunk, about 20 MB as Python objects
 MAX_CHUNK_ROWS = 8192
+NO_REAL_NUMBERS = frozenset("Mmc")  # NumPy's kinds of dates, durations and complex numbers
 
 
 def rows_per_chunk(values_per_row: int) -> int:
@@ -61,13 +62,41 @@ def is_numeric(values: Any) -> bool:
     >>> is_numeric(["1", "2.5", ""]), is_numeric(["1", "x"]), is_numeric([[1, 2], [3, 4]])
     (True, False, True)
     """
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        return True
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufMmc":
+        return values.dtype.kind not in NO_REAL_NUMBERS
     present = [value for value in values if not is_missing(value)]
     try:
-        return bool(present) and np.asarray(present, np.float64).size > 0
+        return bool(present) and as_float64(present).size > 0
     except (TypeError, ValueError):
         return False
+
+
+def is_mostly_numeric(values: Any) -> bool:
+    """Whether at least half of the values that are not missing are numbers: the others are then mistakes.
+
+    >>> is_mostly_numeric(["1", "2.5", "N/A"]), is_mostly_numeric(["Rome", "Oslo", "7"])
+    (True, False)
+    """
+    present = [value for value in values if not is_missing(value)]
+    return bool(present) and 2 * sum(is_numeric([value]) for value in present) >= len(present)
+
+
+def as_float64(values: Any) -> np.ndarray:
+    """An array of these numbers, or texts of numbers; a TypeError or ValueError if they are something else.
+
+    NumPy alone would count a date in nanoseconds and drop the imaginary part of a complex number.
+    """
+    kinds = {_kind(values)}
+    if isinstance(values, list) or kinds == {"O"}:
+        kinds.update(map(_kind, values))
+    if kinds & NO_REAL_NUMBERS:
+        raise TypeError("dates, durations and complex numbers are no real numbers")
+    return np.asarray(values, np.float64)
+
+
+def _kind(value: Any) -> str:
+    """NumPy's letter for the kind of an array or a scalar; '' for other values, also tensors of PyTorch."""
+    return getattr(getattr(value, "dtype", None), "kind", "")
 
 
 def is_missing(value: Any) -> bool:
@@ -82,9 +111,9 @@ def numbers(rows: Rows, name: str) -> np.ndarray:
     values = rows.column(name)
     try:
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which is refused below
-            array = np.asarray(values, np.float64).astype(np.float32)
+            array = as_float64(values).astype(np.float32)
     except (TypeError, ValueError):
-        raise _why_not_numbers(rows, name, values) from None
+        raise why_not_numbers(rows, name) from None
     if not np.isfinite(array).all():
         bad = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
         problem = "is missing or NaN" if np.isnan(array[bad]).any() else "is infinite, or too large for float32"
@@ -92,16 +121,18 @@ def numbers(rows: Rows, name: str) -> np.ndarray:
     return array
 
 
-def _why_not_numbers(rows: Rows, name: str, values: Any) -> ValueError:
+def why_not_numbers(rows: Rows, name: str) -> ValueError:
+    """The error for the first value of a column that is no number, or whose shape differs."""
     shapes = []
-    for index, value in enumerate(values):
+    for index, value in enumerate(rows.column(name)):
         if is_missing(value):
             return rows.error(index, name, "is missing: fill it in or leave the row out")
         try:
-            shapes.append(np.asarray(value, np.float64).shape)
+            shapes.append(as_float64(value).shape)
         except (TypeError, ValueError):
             shown = value if isinstance(value, str) else type(value).__name__
-            return rows.error(index, name, f"is {str(shown)[:40]!r}, not a number: correct it or ignore the column")
+            cure = f"correct it, or leave the column out with ignore=[{name!r}] (--ignore {name})"
+            return rows.error(index, name, f"is {str(shown)[:40]!r}, not a number: {cure}")
         if shapes[-1] != shapes[0]:
             return rows.error(index, name, f"has the shape {shapes[-1]}, the rows before it {shapes[0]}: pad them")
     return rows.error(0, name, "does not hold numbers: ignore the column")
@@ -122,6 +153,8 @@ def texts(rows: Rows, name: str) -> list[str]:
 def scalars(rows: Rows, name: str) -> list[Any]:
     """A column of labels or client names as Python's own strings and numbers; a missing value raises a ValueError."""
     values = rows.column(name)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "Mm":
+        values = values.astype(f"{values.dtype.kind}8[us]")  # Python's dates have microseconds; NaT becomes None
     if isinstance(values, np.ndarray):
         values = (values.reshape(len(values)) if values.size == len(values) else values).tolist()
     found = []
@@ -131,7 +164,7 @@ def scalars(rows: Rows, name: str) -> list[Any]:
         value = value.decode(errors="replace") if isinstance(value, bytes) else value
         if is_missing(value):
             raise rows.error(index, name, "is missing: fill it in or leave the row out")
-        if isinstance(value, Sequence | np.ndarray | Mapping) and not isinstance(value, str):
-            raise rows.error(index, name, f"is a {type(value).__name__}, not a single value: choose another column")
+        if isinstance(value, complex | Sequence | np.ndarray | Mapping) and not isinstance(value, str):
+            raise rows.error(index, name, f"is a {type(value).__name__}, not a text or a number: choose another column")
         found.append(int(value) if isinstance(value, bool) else value)
     return found

@@ -14,6 +14,7 @@ from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.interface import ServerState
 from fedtrue.algorithm.method import Method
 from fedtrue.data.batches import device_rows, on_device
+from fedtrue.engine.arguments import check_run
 from fedtrue.engine.planning import ROUNDS_PER_DISPATCH, known_places, plan_simulation
 from fedtrue.engine.round import (
     RoundInfo,
@@ -92,6 +93,7 @@ class Simulation:
         check_int("seed", seed, high=2**32 - 1)
         self.task, self.seed, self.grid, self.availability = task, seed, grid, availability
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
+        check_run(task, method if grid is None else self._first_method(), availability)
         first = self._first_method()
         self.plan = plan_simulation(
             task,

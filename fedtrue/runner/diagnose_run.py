@@ -10,6 +10,7 @@ import numpy as np
 from fedtrue.algorithm.method import Method
 from fedtrue.diagnosis.measure import CLIENTS, ORDERS, Diagnosis, Progress, Setting, measure_round
 from fedtrue.diagnosis.verdict import Verdict, judge
+from fedtrue.engine.arguments import check_method, check_task, described
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
 from fedtrue.runner import checkpoint, folder
@@ -29,6 +30,7 @@ def diagnose_run(
     progress: Progress = lambda clients, count: clients,
 ) -> Diagnosis:
     """The numbers of `diagnose`, without their interpretation; `progress` wraps the iteration over clients."""
+    _check_arguments(run, task, method)
     path = Path(run)
     folder.check_run_folder(path, "diagnose")
     if (read_summary(path) or {}).get("status") == "diverged":
@@ -44,6 +46,15 @@ def diagnose_run(
     with float64(task.float64):
         server, memory_of = _restored(newest, task, method, setting)
         return measure_round(task, method, server, memory_of, newest.round, setting, clients, orders, progress)
+
+
+def _check_arguments(run: Any, task: Any, method: Any) -> None:
+    if not isinstance(run, str | Path):
+        raise ValueError(f"run is {described(run)}: give the folder of a run, made by ft.train(…, out=FOLDER)")
+    if task is not None:
+        check_task(task)
+    if method is not None:
+        check_method(method)
 
 
 class Finding(NamedTuple):

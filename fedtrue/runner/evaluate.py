@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedtrue.data.client_data import ClientData
+from fedtrue.engine.arguments import check_task, described
 from fedtrue.engine.simulation import SimulationState
+from fedtrue.models.named_leaves import named_leaves
 from fedtrue.precision import float64
 from fedtrue.runner.evaluation import Evaluation, Evaluator
 from fedtrue.runner.journal import Result
 from fedtrue.tasks.task import Task
 from fedtrue.types import Params
+
+Shapes = dict[str, tuple[int, ...]]  # by the name of a weight
 
 
 def evaluate(
@@ -38,13 +45,32 @@ def evaluate(
     >>> sorted(evaluations["train"].metrics)
     ['loss']
     """
+    check_task(task)
     splits = data if data is not None else task.held_out_splits
     if not splits:
         raise ValueError(f"task {task.name!r} has no held-out data: give some, e.g. data={{'train': task.train}}")
     with float64(task.float64):
-        evaluator, weights = _evaluator(task), jax.tree.map(jnp.asarray, getattr(params, "params", params))
+        weights = getattr(params, "params", params)
+        _check_weights(task, weights)
+        evaluator, weights = _evaluator(task), jax.tree.map(jnp.asarray, weights)
         examples = limit if limit is not None else task.evaluation_limit
         return {name: evaluator(weights, split, examples) for name, split in splits.items()}
+
+
+def _check_weights(task: Task, weights: Any) -> None:
+    """Refuses weights whose names or shapes are not those of the task's own."""
+    if weights is None or isinstance(weights, str | Path):
+        example = f"ft.load_run({str(weights)!r})" if weights else "a result of ft.train(…)"
+        raise ValueError(f"params is {described(weights)}: give weights, e.g. {example}")
+    (own, complete), given = _own_shapes(_ById(task)), _shapes(weights)
+    own = complete if given.keys() == complete.keys() else own  # a task that trains a part takes the whole model too
+    for name, shape in given.items():
+        if name not in own:
+            raise ValueError(f"params has {name!r}, which task {task.name!r} lacks: give those of {', '.join(own)}")
+        if shape != own[name]:
+            raise ValueError(f"params: {name!r} has shape {shape}, the task's has {own[name]}: give the task's weights")
+    if missing := [name for name in own if name not in given]:
+        raise ValueError(f"params has no {missing[0]!r}: give all weights of task {task.name!r}")
 
 
 def _evaluator(task: Task) -> Evaluator:
@@ -63,6 +89,18 @@ class _ById:
 
     def __hash__(self) -> int:
         return id(self.task)
+
+
+@lru_cache(maxsize=4)
+def _own_shapes(key: _ById) -> tuple[Shapes, Shapes]:
+    """Those of the task's weights, and of all weights of its model."""
+    complete = key.task.model_weights or (lambda trained: trained)
+    own = jax.eval_shape(key.task.init, jax.random.key(0))
+    return _shapes(own), _shapes(jax.eval_shape(complete, own))
+
+
+def _shapes(weights: Params) -> Shapes:
+    return {name: np.shape(leaf) for name, leaf in named_leaves(weights).items()}
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.checks import check_int
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.upload import privacy_of
+from fedtrue.engine.arguments import check_run
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation, SimulationState
 from fedtrue.precision import float64
@@ -62,6 +63,7 @@ def rounds(
     2 241.5
     3 186.2
     """
+    check_run(task, method, availability)
     numbers = count(1) if rounds is None else range(1, check_int("rounds", rounds) + 1)
     with float64(task.float64):
         weights = None if start is None else starting_weights(start, task)

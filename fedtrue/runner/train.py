@@ -9,6 +9,7 @@ from fedtrue.algorithm.availability import Availability
 from fedtrue.algorithm.method import Method
 from fedtrue.algorithm.upload import privacy_of
 from fedtrue.data.fingerprint import fingerprint
+from fedtrue.engine.arguments import check_run
 from fedtrue.engine.capacity import message_bytes
 from fedtrue.engine.simulation import Simulation
 from fedtrue.precision import float64
@@ -88,6 +89,7 @@ def train(
     >>> len(result.history["loss"])
     5
     """
+    check_run(task, method, availability)
     arguments: dict[str, Any] = {
         "cohort": cohort,
         "local_steps": local_steps,

@@ -98,6 +98,11 @@ def _checked(file: TaskFile, options: dict[str, Any]) -> dict[str, Any]:
             if option not in valid:
                 near = suggestion(option, valid)
                 raise ValueError(f"{file.name} has no {option}{near}: it takes {', '.join(valid) or 'no options'}")
+    for name, entry in valid.items():
+        can_be_left_out = entry.default is not entry.empty or entry.kind in (entry.VAR_KEYWORD, entry.VAR_POSITIONAL)
+        if name not in options and not can_be_left_out:
+            cure = f"give --set task_options.{name}=VALUE (in Python, from_file(FILE, {name}=VALUE)), or a default"
+            raise ValueError(f"{short_name(str(file))} needs {name}: {cure}")
     return options
 
 
@@ -114,8 +119,11 @@ def _load_module(path: Path, content: bytes) -> ModuleType:
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None, "the file's name ends in .py"
     module = module_from_spec(spec)
-    with _importable(path.parent):
-        exec(compile(content, path, "exec"), module.__dict__)
+    try:
+        with _importable(path.parent):
+            exec(compile(content, path, "exec"), module.__dict__)
+    except SyntaxError as error:  # of this file, or of one that it imports
+        raise ValueError(f"{error.filename}, line {error.lineno}: {error.msg}: correct the file") from None
     return module
 
 

@@ -122,7 +122,7 @@ def _checked_data(splits: Mapping[str, Any], columns: Sequence[str]) -> dict[str
     """The splits that are given, with these columns only: others would take memory on the device."""
     data: dict[str, ClientData] = {}
     for split, given in splits.items():
-        if given is not None:
+        if given is not None or split == "train":
             data[split] = as_client_data(given, "clients" if split == "train" else split, columns)
             check_same_columns(data[split], data["train"], split)
             check_same_classes(data["train"], data[split], split)

@@ -204,8 +204,10 @@ def split_validation_clients(train: ClientData, fraction: float, seed: int = 0) 
 
 
 def check_positive(**settings: int) -> None:
-    """Raise a ValueError for the first setting below 1."""
+    """Raise a ValueError for the first setting that is no whole number, or below 1."""
     for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ValueError(f"{name} is {value!r}: choose a whole number of at least 1")
         if value < 1:
             raise ValueError(f"{name} is {value}: choose at least 1")
 

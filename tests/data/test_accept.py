@@ -69,6 +69,11 @@ def test_a_data_set_dict_is_a_table_too_not_a_dict_of_clients():
         ({"ann": {"x": [1.0]}, "bob": {"x": []}}, "client 'bob' has no examples"),
         ({"ann": {"x": [1.0]}, "bob": {"x": [1.0, np.nan]}}, "column 'x' of client 'bob' is NaN in example 1"),
         ([{"x": [[1.0, 2.0], [np.nan, 1.0]]}], "column 'x' of client 0 is NaN in example 1"),
+        (
+            {"ann": {"x": [1.0]}, "bob": {"x": [1.0, np.inf]}},
+            "column 'x' of client 'bob' is infinite in example 1: correct",
+        ),
+        ([{"x": [[1.0, -np.inf], [np.nan, 1.0]]}], "column 'x' of client 0 is infinite in example 0"),
         ({"ann": {"x": ["red"]}}, r"column 'x' holds strings such as 'red', .*from_dicts\(…, label='x'\)"),
         ({"ann": {"x": np.array(["2020-01-01"], "M8[D]")}}, "column 'x' has the dtype datetime64"),
         ({"ann": {"x": [object()]}}, "column 'x' of client 'ann' holds Python objects"),
@@ -80,10 +85,11 @@ def test_what_is_no_clients_is_refused_with_the_cure(clients, message):
         as_client_data(clients)
 
 
-def test_nan_outside_the_examples_that_are_used_is_no_error():
-    data = ft.ClientData.from_clients([{"x": [1.0, np.nan]}, {"x": [2.0]}])
+@pytest.mark.parametrize(("value", "said"), [(np.nan, "NaN"), (np.inf, "infinite")])
+def test_a_bad_number_outside_the_examples_that_are_used_is_no_error(value, said):
+    data = ft.ClientData.from_clients([{"x": [1.0, value]}, {"x": [2.0]}])
     assert as_client_data(data.take(1)).examples == 2
-    with pytest.raises(ValueError, match="client 0 is NaN in example 1"):
+    with pytest.raises(ValueError, match=f"client 0 is {said} in example 1"):
         as_client_data(data)
 
 

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,20 @@ def test_split_within_splits_every_client_and_loses_no_example(sizes, fraction):
     rejoined = [client + tails.get(name, []) for name, client in zip(head.client_ids, contents(head))]
     assert rejoined == contents(data)
     assert all(len(client) >= 1 for client in contents(head) + contents(tail))
+
+
+def test_data_names_and_ragged_columns_are_shown_in_one_short_line():
+    clients = [{"x": np.zeros((size, 28, 28), np.float32), "y": np.arange(size)} for size in (3, 1)]
+    data = ClientData.from_clients(clients, ["ann", "bob"])
+    assert repr(data) == "ClientData(2 clients 'ann', 'bob'; 4 examples of x float32 (28, 28), y int64)"
+    assert repr(data.take(1).subset([1])) == "ClientData(1 client 'bob'; 1 example of x float32 (28, 28), y int64)"
+    assert repr(data.client_ids) == "ClientIds(2: 'ann', 'bob')"
+    words = Ragged.from_rows([np.array([1, 2], np.int32), np.array([3], np.int32)])
+    assert repr(words) == "Ragged(2 rows of int32, at most 2 long)"
+    assert repr(replace(data, columns={"words": words})).endswith("4 examples of words int32 (ragged))")
+    many = ClientData.from_clients([{"x": np.zeros(1)}] * 1000)
+    assert repr(many) == "ClientData(1,000 clients '0', '1', '2', '3', '4', …; 1,000 examples of x float64)"
+    assert repr(many.client_ids[:0]) == "ClientIds(0)"
 
 
 def test_a_client_with_one_example_is_in_the_head_only():

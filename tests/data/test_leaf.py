@@ -53,6 +53,13 @@ def test_counts_that_disagree_are_an_error(tmp_path, changes, message):
         list(leaf.read(path))
 
 
+def test_users_without_examples_are_left_out_and_named(tmp_path):
+    empty = {"x": [], "y": []}
+    path = layouts.write(tmp_path / "leaf.json", leaf_file({"none": empty, **FEMNIST, "f0003": empty}))
+    with pytest.warns(UserWarning, match=r"leaf\.json: 2 users without examples are left out: none, f0003"):
+        assert {user for user, _ in leaf.read(path)} == set(FEMNIST)
+
+
 def test_other_content_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged \\(not JSON"):
         list(leaf.read(layouts.truncate(layouts.write(tmp_path / "leaf.json", leaf_file(FEMNIST)))))

@@ -140,7 +140,7 @@ def test_several_files_are_read_one_after_another(tmp_path):
         ("1,2\n3,4\n", "has numbers in its first line: add a header line"),
         ("user,age,age,paid\n", "has two columns named 'age'"),
         ("user,age,paid\na,1\n", "row 1 has 2 values, but the header has 3 names"),
-        ("user,age,paid\na,1,yes\nb,old,no\n", r"column age holds no numbers"),
+        ("user,age,paid\na,1,yes\nb,old,no\n", "row 2: column 'age' is 'old', not a number: correct it"),
         ("user,age,paid\n", "has no examples"),
         ("usr,age,paid\na,1,yes\n", r"no column 'user' \(did you mean 'usr'\?\); it has: usr, age, paid"),
         ("user,age,paid\n,1,yes\n", "row 1: column 'user' is missing"),
@@ -166,6 +166,69 @@ def test_a_text_far_down_in_a_column_of_numbers_is_refused_with_its_row(tmp_path
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     with pytest.raises(ValueError, match="row 20001: column 'age' is 'unknown', not a number"):
         ft.data.from_csv(tmp_path / "rows.csv", client="user", label="paid")
+
+
+NO_REAL_NUMBERS = {
+    "dates": np.array(["2020-01-01"] * 5, "M8[ns]"),
+    "durations": np.array([1, 2, 3, 4, 5], "m8[s]"),
+    "complex numbers": np.array([1 + 2j] * 5),
+}
+
+
+@pytest.mark.parametrize("read", [read_pandas, read_npz])
+@pytest.mark.parametrize("kind", NO_REAL_NUMBERS)
+def test_dates_durations_and_complex_numbers_are_no_features(kind, read, tmp_path):
+    with pytest.raises(ValueError, match=r"column when holds no numbers: leave it out with ignore=\['when'\]"):
+        read({**ROWS, "when": NO_REAL_NUMBERS[kind]}, tmp_path)
+    if read is read_pandas:
+        with pytest.raises(ValueError, match="column when holds no numbers"):
+            read({**ROWS, "when": list(NO_REAL_NUMBERS[kind])}, tmp_path)
+
+
+def test_a_column_of_dates_that_is_named_as_a_feature_is_refused_with_its_row(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({**ROWS, "when": NO_REAL_NUMBERS["dates"]})
+    with pytest.raises(ValueError, match="row 1: column 'when' is 'datetime64', not a number"):
+        ft.data.from_pandas(frame, client="user", label="paid", features=["age", "when"])
+
+
+def test_clients_and_labels_that_are_dates_have_the_names_of_the_dates():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    days = np.array(["2020-01-02", "2020-01-01"], "M8[ns]")
+    data = ft.data.from_pandas(
+        pandas.DataFrame({"day": days, "age": [1, 2], "until": days}), client="day", label="until"
+    )
+    assert list(data.names) == ["2020-01-01 00:00:00", "2020-01-02 00:00:00"] == data.classes
+    with pytest.raises(ValueError, match="row 1: column 'wave' is a complex, not a text or a number"):
+        ft.data.from_pandas(pandas.DataFrame({"age": [1.0], "wave": [1j]}), client=None, label="wave")
+    missing = pandas.DataFrame({"day": pandas.to_datetime(["2020-01-02", None]), "age": [1, 2], "paid": [0, 1]})
+    with pytest.raises(ValueError, match="row 2: column 'day' is missing"):
+        ft.data.from_pandas(missing, client="day", label="paid")
+
+
+@pytest.mark.parametrize("read", [read_csv, read_json_lines, read_pandas])
+def test_one_text_in_a_column_of_numbers_is_refused_with_its_row(read, tmp_path):
+    rows = {name: values * 80 for name, values in ROWS.items()}
+    rows["height"] = [*rows["height"][:149], "N/A", *rows["height"][150:]]
+    message = r"row 150: column 'height' is 'N/A', not a number: correct it, or leave .*\(--ignore height\)"
+    with pytest.raises(ValueError, match=message):
+        read(rows, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ([0.0, 0.5, 1.0], r"row 2: column 'x' has the shape \(3,\), the rows before it \(4,\): pad them"),
+        ([[0.0, 0.5], [1.0]], "row 2: column 'x' is 'list', not a number"),
+    ],
+)
+@pytest.mark.parametrize("roles", [{}, {"image": "x"}])
+def test_a_leaf_image_of_another_length_is_refused_with_its_row(odd, message, roles, tmp_path):
+    user = {"x": [[0.0, 0.5, 1.0, 0.25], odd, [0.0, 0.5, 1.0, 0.25]], "y": [0, 1, 1]}
+    content = {"users": ["ann"], "num_samples": [3], "user_data": {"ann": user}}
+    (tmp_path / "femnist.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"femnist.json, {message}"):
+        ft.data.from_leaf(tmp_path / "femnist.json", **roles)
 
 
 def femnist(folder, users):

@@ -161,11 +161,14 @@ def test_a_client_that_is_not_finite_is_counted_and_adds_nothing():
 
 
 def exploding(values):
-    """One client per entry: the gradient of its loss is its value, so inf makes the client's update infinite."""
+    """One client per entry: the gradient of its loss is its value, so inf makes the client's update infinite.
+
+    The data has the reciprocals, as data itself must be finite.
+    """
     return ft.tasks.from_arrays(
-        [{"slope": np.array([value])} for value in values],
+        [{"reciprocal": np.array([1 / value])} for value in values],
         init=lambda key: jnp.zeros(()),
-        loss=lambda params, example: example["slope"] * params,
+        loss=lambda params, example: params / example["reciprocal"],
         weighting="uniform",
     )
 

@@ -25,6 +25,7 @@ def task(clients=4, spread=1.0):
 fixed = task(3)
 number = 3
 def wrong(): return 3
+def needs(clients, spread=1.0): return task(clients, spread)
 """
 NEIGHBOUR = "def loss(params, example): return (params - example['x']) ** 2\n"
 METHOD = ["--client", "sgd", "--client-rate", "0.1", "--correction", "none", "--lanes", "1"]
@@ -93,6 +94,17 @@ def test_a_python_run_of_a_task_from_a_file_is_resumed_by_the_command_line(file,
 
 
 @pytest.mark.parametrize(
+    "changed, content, line", [("my_file.py", "\ndef task(:\n", 2), ("own_losses.py", "def loss(:\n", 1)]
+)
+def test_a_syntax_error_in_a_file_or_its_neighbour_is_one_line(changed, content, line, file, capsys):
+    file.write_text("import own_losses\n")  # a name that no other test has imported
+    (file.parent / changed).write_text(content)
+    assert main(["run", "my_file.py", *METHOD]) == 2
+    error = capsys.readouterr().err
+    assert f"{file.parent / changed}, line {line}: invalid syntax: correct the file" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     "task, options, message",
     [
         ("nowhere.py:task", [], "nowhere.py does not exist: give the Python file that defines the task"),
@@ -101,6 +113,7 @@ def test_a_python_run_of_a_task_from_a_file_is_resumed_by_the_command_line(file,
         ("my_file.py:wrong", [], "returned int, not a Task"),
         ("my_file.py:task", ["--set", "task_options.client=3"], "task has no client (did you mean 'clients'?)"),
         ("my_file.py:fixed", ["--set", "task_options.clients=3"], "fixed has no clients: it takes no options"),
+        ("my_file.py:needs", [], "my_file.py:needs needs clients: give --set task_options.clients=VALUE"),
     ],
 )
 def test_a_wrong_file_name_or_option_is_one_line(task, options, message, file, capsys):
