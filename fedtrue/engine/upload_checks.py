@@ -18,6 +18,7 @@ def check_upload_parts(task: Task, method: Method, cohort: int, held: int, free:
     sent = exchanges(task, method)[-1].output.contributions
     _check_compression(method, sent)
     _check_aggregator(method, sent, cohort, held, free)
+    _check_clipping(method, sent)
     _check_noise(method, sent)
 
 
@@ -51,26 +52,30 @@ def _check_aggregator(method: Method, sent: Any, cohort: int, held: int, free: i
         )
 
 
-def _check_noise(method: Method, sent: Any) -> None:
-    privacy = method.upload.privacy
+def _check_clipping(method: Method, sent: Any) -> None:
+    """One factor for all that a client sends is a smaller weight only for what is averaged anew in every round."""
+    privacy, parts = method.upload.privacy, method.clients
     if privacy is None:
         return
     if unknown := sorted(set(privacy.scales) - set(sent)):
         raise ValueError(f"privacy: clients send no {unknown[0]!r}: scales are for {', '.join(sent)}")
-    if privacy.clip is not None and (states := [name for name, each in sent.items() if each.weighting == STATE]):
+    if privacy.clip is None:
+        return
+    if states := [name for name, each in sent.items() if each.weighting == STATE]:
         raise ValueError(
             f"privacy would clip {states[0]!r}, a state that clients of {method.name} send whole: use a method whose "
             "clients send updates, e.g. fedopt with client_state 'restart', or fednova with a number as tau_eff"
         )
     keeps_account = any(each.weighting == OBJECTIVE for each in sent.values())
-    if privacy.clip is not None and (keeps_account or (method.clients and method.clients.rule.init_memory is not None)):
+    if keeps_account or (parts is not None and parts.rule.init_memory is not None):
         raise ValueError(
             f"the server of {method.name} follows what its clients keep by what they send, so what clipping cuts off "
             "would be missing for good: use a method without control variates, and a correction without a table"
         )
-    if privacy.noise == 0:
-        return
-    if _has_matrix_maps(sent):
+
+
+def _check_noise(method: Method, sent: Any) -> None:
+    if method.upload.privacy is not None and method.upload.privacy.noise > 0 and _has_matrix_maps(sent):
         raise ValueError(
             "noise leaves no inverse of a matrix trace: use correction 'none' or 'local', or a diagonal client "
             "optimizer, e.g. adam"
