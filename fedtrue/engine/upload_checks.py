@@ -18,6 +18,11 @@ def check_upload_parts(task: Task, method: Method, cohort: int, held: int, free:
     sent = exchanges(task, method)[-1].output.contributions
     _check_compression(method, sent)
     _check_aggregator(method, sent, cohort, held, free)
+    check_privacy(method, sent)
+
+
+def check_privacy(method: Method, sent: Any) -> None:
+    """Refuses contributions that clipping or noise would spoil."""
     _check_clipping(method, sent)
     _check_noise(method, sent)
 

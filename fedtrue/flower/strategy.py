@@ -25,6 +25,7 @@ from fedtrue.algorithm.scored_sampling import tree_norm
 from fedtrue.algorithm.upload import privacy_of
 from fedtrue.engine.capacity import MessageBytes
 from fedtrue.engine.round import State, sampling_key
+from fedtrue.engine.upload_checks import check_privacy
 from fedtrue.flower.client import method_text
 from fedtrue.flower.directory import LOG, Directory
 from fedtrue.flower.exchange import Exchange, RoundRecord
@@ -164,6 +165,9 @@ class Strategy(FlowerStrategy):
             assert self.task is not None
             params = self.task.init(jax.random.key(self.seed))
         self.server: ServerState = self.method.init(params)
+        context = Context(0, jax.random.key(0), self.clients, self.cohort)
+        last = self.method.all_phases[-1]
+        check_privacy(self.method, expected_contributions(last, self.server, context))
         kinds = (self.task.metric_kinds, self.task.model_weights) if self.task else ({}, None)
         journal = Journal(
             self.out,

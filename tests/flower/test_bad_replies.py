@@ -11,6 +11,7 @@ from tests.flower.federations import grid_of, noisy_task, tampered, weights
 UPDATE = "contribution.update"
 TASK = noisy_task(cohort=3)
 METHOD = ft.fedopt(ft.client.adagrad(0.1), correction="joint")
+CLIPPED = ft.methods.scaffold(ft.client.sgd(0.1), privacy="gaussian(clip=1)")
 APP = ft.flower.client_app(TASK, METHOD)
 
 
@@ -126,6 +127,10 @@ def test_nodes_without_data_number_or_query_take_no_part(caplog):
         (lambda: ft.flower.Strategy(METHOD), "give clients="),
         (lambda: ft.flower.Strategy(METHOD, clients=3).start(grid_of(TASK, METHOD)), "give start(…, initial_arrays="),
         (lambda: ft.flower.Strategy(ft.fedopt(ft.client.sgd(0.1), sampling="optimal"), TASK), "use 'uniform'"),
+        (
+            lambda: ft.flower.Strategy(CLIPPED, TASK).start(grid_of(TASK, CLIPPED)),
+            "use a method without control variates",
+        ),
         (
             lambda: ft.flower.Strategy(METHOD, TASK, start_timeout=0, min_replies=3).start(
                 ft.flower.LocalGrid(APP, nodes=2), num_rounds=1
