@@ -298,3 +298,16 @@ def test_theory_of_poisson_and_optimal_is_that_of_full_participation():
         np.testing.assert_array_equal(other, expected)
     with pytest.raises(ValueError, match=r"'optimal' who uploads depends on the updates"):
         cohort_bias(QUADRATIC, fedavg("optimal"), 2)
+
+
+def test_averaged_optimizer_states_count_the_steps_of_a_client_whatever_the_sampling():
+    """`sync` with Adam: its count is τ per round in which somebody took part; an estimate of a sum would scale it."""
+    equal = ft.tasks.quadratic(np.ones((6, 1)), np.arange(6.0)[:, None])
+    method = ft.fedopt(ft.client.adam(0.1), client_state="sync", sampling="poisson", weighting="uniform")
+    simulation = ft.Simulation(equal, method, cohort=3, local_steps=2)
+    state, trained = simulation.start(), 0
+    for _ in range(10):
+        state, info = simulation.round(state)
+        trained += int(info.clients > 0)
+        assert float(state.server.shared["optimizer"]["count"]) == pytest.approx(2 * trained)
+    assert trained > 5
