@@ -22,7 +22,7 @@ def test_it_stops_in_time_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
         Path(name).mkdir()
         Path(name, "two.toml").write_text(SWEEP.format(rounds))
     jobs = ["long/two.toml:*seed=0", "short/two.toml", "long/two.toml:*seed=1", "later/two.toml"]
-    assert script.train(jobs, runs, processes=2, seconds=15) == {jobs[0]: STOPPED, jobs[1]: 0, jobs[2]: STOPPED}
+    assert script.train(jobs, runs, processes=2, seconds=25) == {jobs[0]: STOPPED, jobs[1]: 0, jobs[2]: STOPPED}
     ended = [run for run in map(read_run, find_runs([runs])) if run.summary is not None]
     assert [run.rounds_done for run in ended] == [3, 3]  # both seeds of the short sweep
     done = lambda: len(read_lines(next(script.folder_of("long/two.toml", runs).glob("*seed=0")) / METRICS))
