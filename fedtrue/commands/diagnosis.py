@@ -12,7 +12,8 @@ from rich.progress import track
 from fedtrue.commands.answer import Answer, printer, table
 from fedtrue.diagnosis import Diagnosis, Verdict, judge
 from fedtrue.runner.diagnose_run import diagnose_run
-from fedtrue.runner.records import read_summary
+from fedtrue.runner.exploded import exploded_text, find_exploded
+from fedtrue.runner.records import METRICS, columns, read_lines, read_summary
 from fedtrue.spec import part_name, part_options
 
 PIECE_TITLES = {
@@ -29,7 +30,11 @@ def diagnose(options: Namespace) -> Answer:
     diagnosis = diagnose_run(options.run, clients=options.clients, orders=options.orders, progress=_progress)
     verdict, is_finished = judge(diagnosis), read_summary(options.run) is not None
     parts = [_facts_table(diagnosis, is_finished), _pieces_table(diagnosis), verdict.sentence]
-    return Answer(document(diagnosis, verdict, is_finished), printer(*parts))
+    facts = document(diagnosis, verdict, is_finished)
+    if exploded := find_exploded(columns(read_lines(options.run / METRICS))):
+        facts["exploded"] = exploded._asdict()
+        parts.append(exploded_text(facts["exploded"], diagnosis.method))
+    return Answer(facts, printer(*parts))
 
 
 def document(diagnosis: Diagnosis, verdict: Verdict, is_finished: bool) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from rich.table import Table
 
 from fedtrue.commands.answer import table
 from fedtrue.reports.measures import Measure, mean_last_title, sort_measures
+from fedtrue.reports.number_text import plural
+from fedtrue.runner.exploded import exploded_text
 from fedtrue.runner.records import LAST
 from fedtrue.runner.summary import LastMean
 
@@ -86,7 +88,7 @@ def cells_table(title: str, summaries: Mapping[str, Summary]) -> Table:
     measures = measures_of([summary for summary in summaries.values() if "final" in summary])
     columns = ["", "cell", "status", "rounds"]
     if not measures:
-        rows = [["", name, summary["status"], summary["rounds"]] for name, summary in summaries.items()]
+        rows = [["", name, _status(summary), summary["rounds"]] for name, summary in summaries.items()]
         return table(title, columns, rows)
     measure = measures[0]
     ranked = [summary for summary in summaries.values() if _ranking_value(summary, measure) is not None]
@@ -101,8 +103,23 @@ def cells_table(title: str, summaries: Mapping[str, Summary]) -> Table:
 
 
 def _cell_row(name: str, summary: Summary, measure: Measure) -> list[Any]:
-    row = [name, summary["status"], summary["rounds"]]
+    row = [name, _status(summary), summary["rounds"]]
     if _ranking_value(summary, measure) is None:
         return [*row, "–", "–", "–"]
     final, mean, best = _three_statistics(summary, measure)
     return [*row, *(_number_text(number, measure) for number in (mean["value"], final, best["value"]))]
+
+
+def _status(summary: Summary) -> str:
+    return summary["status"] + (", exploded" if "exploded" in summary else "")
+
+
+def exploded_lines(summaries: Mapping[str, Summary]) -> list[str]:
+    """One line with the cure for the first run that has an exploded round; no line if none has."""
+    exploded = {name: summary for name, summary in summaries.items() if "exploded" in summary}
+    if not exploded:
+        return []
+    name, summary = next(iter(exploded.items()))
+    line = f"{name}, " if name else ""
+    line += exploded_text(summary["exploded"], summary.get("method"))
+    return [line + (f" ({plural(len(exploded), 'cell')} have such rounds)" if len(exploded) > 1 else "")]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer
-from fedtrue.commands.outcomes import Summary, cells_table, measures_of, rank_cells
+from fedtrue.commands.outcomes import Summary, cells_table, exploded_lines, measures_of, rank_cells
 from fedtrue.commands.training import stderr_printer
 from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.runner.callbacks.interface import train_metrics
@@ -54,6 +54,7 @@ def run_sweep(file: Path, out: Path, options: Namespace) -> Answer:
         _cell_records(summaries),
         printer(
             cells_table(f"{len(cells)} cells in {out}", summaries),
+            *exploded_lines(summaries),
             f"repeat one cell alone: fedtrue run {folder}/CELL/{CONFIG}",
             f"compare all cells: fedtrue report {folder} -o report.html",
         ),
@@ -70,6 +71,7 @@ def _cell_records(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
             "status": summaries[name]["status"],
             "rounds": summaries[name]["rounds"],
             **flat(summaries[name]),
+            **{key: value for key, value in summaries[name].items() if key == "exploded"},
         }
         for name in names
     ]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedtrue.algorithm.checks import check_int
 from fedtrue.commands.answer import Answer, printer, table
-from fedtrue.commands.outcomes import metrics_table
+from fedtrue.commands.outcomes import exploded_lines, metrics_table
 from fedtrue.engine.devices import use_all_cores_unless_set
 from fedtrue.runner import folder
 from fedtrue.runner.build import build_method, load_task, simulation_arguments
@@ -120,11 +120,12 @@ def _train(config: RunConfig, out: Path | None, quiet: bool, resume: bool = Fals
         )
     seconds = time.perf_counter() - start_time
     facts = run_facts(result.history, result.summary, seconds, out) | minimiser_facts(task, result.params)
-    rows = [[name, value] for name, value in facts.items() if not isinstance(value, list)]
+    rows = [[name, value] for name, value in facts.items() if not isinstance(value, list | dict)]
     skipped = f", {n} of them skipped" if (n := facts.get("skipped_rounds")) else ""
     ending = ", diverged" if result.summary["status"] == "diverged" else skipped
     title = f"{short_name(config.task)}: {config.name()}, {result.summary['rounds']} rounds{ending}"
-    show = printer(metrics_table(title, result.summary), table("", ["", "value"], rows))
+    tables = (metrics_table(title, result.summary), table("", ["", "value"], rows))
+    show = printer(*tables, *exploded_lines({"": result.summary}))
     return Answer({**facts, **flat(result.summary)}, show)
 
 
@@ -143,7 +144,7 @@ def run_facts(
         facts["dropped_clients"] = int(history["dropped"].sum())
         facts["skipped_rounds"] = int((history["clients"] == 0).sum())
         facts["steps"], facts["idle_lane_steps"] = (int(history[name].sum()) for name in ("steps", "idle_steps"))
-    facts |= {name: summary[name] for name in ("epsilon", "stopped") if name in summary}
+    facts |= {name: summary[name] for name in ("epsilon", "stopped", "exploded") if name in summary}
     return {**facts, "seconds": seconds, **({"out": str(out)} if out else {})}
 
 

@@ -20,6 +20,7 @@ from fedtrue.reports.number_text import bytes_text, duration_text, plural, value
 from fedtrue.reports.page_data import page_data
 from fedtrue.reports.tables import build_table, default_columns, reference_applies
 from fedtrue.reports.targets import total_over_rounds
+from fedtrue.runner.exploded import exploded_text, find_exploded
 from fedtrue.runner.records import Run
 from fedtrue.tasks.own_file import short_name
 from fedtrue.version import __version__
@@ -103,10 +104,11 @@ def _summary(runs: Sequence[Run], groups: Sequence[Group]) -> str:
 def _cards(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> list[dict[str, str]]:
     """The most important numbers, at the top of the page."""
     statuses = [run_status(run) for run in runs]
+    exploded = sum(_exploded(run) is not None for run in runs)
     total = lambda *names: sum(total_over_rounds(run, *names) for run in runs)
     unfinished = ", ".join(f"{statuses.count(s)} {s}" for s in ("diverged", "stopped", "running") if s in statuses)
     cards = [
-        ("runs", f"{len(runs):,}", unfinished or "all finished"),
+        ("runs", f"{len(runs):,}", (unfinished or "all finished") + (f", {exploded} exploded" if exploded else "")),
         ("communicated", bytes_text(total("bytes_up", "bytes_down")), "up and down, all runs"),
         ("time", duration_text(total("seconds")), "of training, all runs"),
     ]
@@ -190,12 +192,22 @@ def _reference_row(texts: Sequence[str], difference: float, largest: float) -> d
 def _config(index: int, run: Run, target: Path) -> dict[str, Any]:
     """The settings and the origin of a run; they are on the page, so the linked file is not needed."""
     link = Path(os.path.relpath(run.config_file.resolve(), target.resolve().parent)).as_posix()
+    exploded = _exploded(run)
+    told = f"; {exploded_text(exploded, (run.summary or {}).get('method'))}" if exploded else ""
     return {
         "index": index,
         "name": run.name,
-        "state": f"seed {run.config.get('seed', 0)}, {run_status(run)}",
+        "state": f"seed {run.config.get('seed', 0)}, {run_status(run)}{told}",
         "command": run.origin.get("command"),
         "link": quote(link),
         "link_text": link,
         "text": run.config_text,
     }
+
+
+def _exploded(run: Run) -> Mapping[str, Any] | None:
+    """As in the summary; for a run that has not ended, or of an older version, found in its records."""
+    if run.summary and "exploded" in run.summary:
+        return run.summary["exploded"]
+    found = find_exploded(run.rounds)
+    return found._asdict() if found else None

@@ -43,10 +43,11 @@ class Result:
     weights: Any = None  # all of the model, as in model.safetensors: `params`, frozen ones too, adapters merged
 
     def __repr__(self) -> str:
-        """Status, rounds and final metrics, without the weights."""
+        """Status, rounds, the first exploded round and final metrics, without the weights."""
         finals = {key: value for key, value in flat(self.summary).items() if key.startswith("final.")}
         numbers = "".join(f", {key}={value:.6g}" for key, value in finals.items())
-        return f"Result({self.summary['status']} after {self.summary['rounds']} rounds{numbers})"
+        exploded = f", round {self.summary['exploded']['first']} exploded" if "exploded" in self.summary else ""
+        return f"Result({self.summary['status']} after {self.summary['rounds']} rounds{exploded}{numbers})"
 
 
 class Journal:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtrue.runner.exploded import find_exploded
 from fedtrue.runner.records import (
     ADDED_UP,
     LAST,
@@ -46,7 +47,7 @@ class Best(NamedTuple):
 
 
 def summarise(lines: Sequence[Line], status: str, declared: Mapping[str, Metric]) -> dict[str, Any]:
-    """The three statistics of every metric, per split, and totals.
+    """The three statistics of every metric, per split, totals, and exploded rounds if there are any.
 
     `declared`: the task's declarations of its metrics; the summary's `metrics` has one entry per recorded metric.
     """
@@ -59,6 +60,7 @@ def summarise(lines: Sequence[Line], status: str, declared: Mapping[str, Metric]
     }
     totals = {name: rounds[name].sum().item() for name in ADDED_UP if name in rounds}
     skipped = int((rounds["clients"] == 0).sum()) if lines else 0
+    exploded = find_exploded(rounds)
     return {
         "status": status,
         "rounds": len(lines),
@@ -67,6 +69,7 @@ def summarise(lines: Sequence[Line], status: str, declared: Mapping[str, Metric]
         "mean_last": per_metric(lambda name, r, values: mean_last(r, values, len(lines))._asdict()),
         "best": per_metric(lambda name, r, values: best(r, values, kinds[name].higher_is_better)._asdict()),
         "totals": {**totals, "skipped_rounds": skipped},
+        **({} if exploded is None else {"exploded": exploded._asdict()}),
     }
 
 

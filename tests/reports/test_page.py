@@ -104,3 +104,12 @@ def test_a_run_without_a_round_is_shown_next_to_others(tmp_path):
     write_run(tmp_path / "runs" / "a", [0.5])
     write_run(tmp_path / "runs" / "b", [], status="running", correction="none")
     assert "running" in without_plotly(page_text(tmp_path / "runs", tmp_path / "report.html"))
+
+
+def test_a_run_with_an_exploded_round_says_so_beside_its_config_and_in_the_number_of_runs(tmp_path):
+    folders = [write_run(tmp_path / "runs" / name, [0.5] * 30, label=name) for name in ("exploded", "fine")]
+    records = folders[0] / "metrics.jsonl"
+    records.write_text(records.read_text().replace('"pseudo_gradient_norm": 0.25', '"pseudo_gradient_norm": 9000.0'))
+    text = without_plotly(page_text(tmp_path / "runs", tmp_path / "report.html"))
+    assert "all finished, 1 exploded" in text
+    assert text.count("round 3: the mean update was") == 1  # 1 / (1 + 3) = 0.25 was round 3
