@@ -11,7 +11,7 @@ and every later one that is longer than 50 × that of 90 % is counted too. The s
 converge: their norms fall, so the first are large compared with most. Round 0 has no round before it and is never the
 first. Why 90 % and not the median: clients of very different sizes give rounds of very different norms.
 
-On the 609 kept runs that have one line per round (`experiments/records`):
+On 609 kept runs with one line per round (`experiments/records`, when the rule was chosen):
 
 - The largest norm is above 10, 30, 100, 1,000 times the median in 223, 147, 88, 28 runs. Most of these trained well:
   quadratics that converge (up to 2e14), MNIST's first round (117), tag prediction (up to 676, in every seed).
