@@ -76,7 +76,7 @@ def plan_simulation(
             "use fewer clients, or a sampling that needs no scores"
         )
     rounds = window_rounds(task.train, places, ROUNDS_PER_DISPATCH) if data_on_host else ROUNDS_PER_DISPATCH
-    if memory_on_host:
+    if memory_on_host and clients * memory > WINDOW_BYTES:
         rounds = min(rounds, max(1, int(WINDOW_BYTES // (places * memory))))
     return SimulationPlan(size, chosen, tuple(devices[: chosen.devices]), data_on_host, memory_on_host, rounds)
 

@@ -121,8 +121,8 @@ class Simulation:
         devices, plan = self.plan.devices, self.plan
         self.mesh = Mesh(np.asarray(devices), ("lanes",)) if len(devices) > 1 else None
         places = known_places(self._first_method(), len(federation), plan.cohort)
-        self._places = places * plan.rounds_per_dispatch
         rounds = plan.rounds_per_dispatch
+        self._buffer_rows = min(places * rounds, len(federation))  # of what clients keep, if that lies on the host
         self._window = Window(self.task.train, places, rounds) if plan.data_on_host else None
         if self._window is None:
             federation = federation.with_columns(on_device(self.task.train.columns), federation.starts)
@@ -196,8 +196,8 @@ class Simulation:
         federation = self._federation_at(first_round)
         buffer, rows, clients = memory, None, np.zeros(0, np.int64)
         if isinstance(memory, HostMemory):
-            clients = np.unique(self._clients_from(first_round)[:rounds])
-            buffer, rows = self._placed(to_device(memory, clients, self._places))
+            clients = np.unique(self._clients_from(first_round, rounds))
+            buffer, rows = self._placed(to_device(memory, clients, self._buffer_rows))
         numbers = jnp.int32(first_round), jnp.int32(rounds)
         self._decide_dispatch(federation, rows, first_round, State(server, buffer))
         if self.dispatch == "step":
@@ -240,14 +240,15 @@ class Simulation:
     def _prepare(self, first_round: int) -> None:
         """Fills the window of the rounds to come, when the data stays on the host."""
         if self._window is not None:
-            columns, starts = self._placed(self._window.filled(self._clients_from(first_round)))
+            clients = self._clients_from(first_round, self.rounds_per_dispatch)
+            columns, starts = self._placed(self._window.filled(clients))
             self._next = first_round, self.federation.with_columns(columns, starts)
 
-    def _clients_from(self, first_round: int) -> np.ndarray:
-        """Who takes part in the rounds of a dispatch, one row per round."""
-        return np.asarray(self._cohorts(jnp.int32(first_round)))
+    def _clients_from(self, first_round: int, rounds: int) -> np.ndarray:
+        """Who takes part in these rounds of a dispatch, one row per round."""
+        return np.asarray(self._cohorts(jnp.int32(first_round), jnp.int32(rounds)))[:rounds]
 
-    def _cohorts_from(self, first_round: Any) -> Any:
+    def _cohorts_from(self, first_round: Any, rounds: Any) -> Any:
         method, seed = self._first_method(), jnp.uint32(self.seed)
 
         def drawn(r: Any) -> Any:
@@ -258,7 +259,9 @@ class Simulation:
                     found.append(draw_cohort(sampling, self.federation, cohort, seed, first_round + r, number).clients)
             return jnp.concatenate(found)
 
-        return jax.lax.map(drawn, jnp.arange(self.rounds_per_dispatch))
+        row = jax.eval_shape(drawn, jnp.int32(0))
+        cohorts = jnp.zeros((self.rounds_per_dispatch, *row.shape), row.dtype)
+        return jax.lax.fori_loop(0, rounds, lambda r, cohorts: cohorts.at[r].set(drawn(r)), cohorts)
 
     def _host_memory(self, server: Any) -> HostMemory:
         def first_rows(cell: Any, server: Any, clients: Any) -> Any:

@@ -12,75 +12,74 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-ROWS_AT_ONCE = 512  # so that one compiled gather serves every checkpoint
+from fedtrue.engine.capacity import tree_bytes
+
+ROWS_AT_ONCE = 512  # at most; so that one compiled gather serves every checkpoint
+BYTES_AT_ONCE = (
+    16e6  # of rows on their way: malloc reuses freed arrays up to 32 MB; others get fresh pages, which are slow
+)
 
 
 class HostMemory:
     """Rows of clients on the host. It is changed in place: a state that holds it can be used once, as donated ones."""
 
     def __init__(self, clients: int, first_rows: Callable[[np.ndarray], Any], axis: int = 0):
-        self.slots = np.full(clients, -1, np.int64)  # client → row of `rows`, −1: it never took part
+        self.clients = clients
         self.axis = axis  # of clients in every leaf: 1 where many runs train together
+        self.rows: dict[int, Any] = {}  # client → its row, an array of length 1 along the axis; of those that took part
         self._first_rows = first_rows  # clients → the rows of clients that never took part
-        self._rows: Any = None
-        self._used = 0
+        self._row = jax.eval_shape(first_rows, np.zeros(1, np.int64))
+        self._rows_at_once = min(clients, ROWS_AT_ONCE, max(1, int(BYTES_AT_ONCE // tree_bytes(self._row))))
 
     def read(self, clients: np.ndarray) -> Any:
         """The rows of these clients, in their order; a client that never took part gets its first row."""
-        rows = jax.tree.map(np.array, self._first_rows(clients))
-        known = np.flatnonzero(self.slots[clients] >= 0)
-        if len(known):
-            source = self.slots[clients[known]]
-            jax.tree.map(lambda new, old: _put(new, known, _take(old, source, self.axis), self.axis), rows, self._rows)
-        return rows
+        new = np.array([client for client in clients.tolist() if client not in self.rows], np.int64)
+        first = dict[int, Any]()
+        for places in self.blocks(len(new)):
+            first |= self._by_client(new[places], jax.tree.map(np.asarray, self._first_rows(new[places])))
+        rows = [self.rows[client] if client in self.rows else first[client] for client in clients.tolist()]
+        return jax.tree.map(lambda *parts: np.concatenate(parts, self.axis), self.zeros(0, np), *rows)
 
     def write(self, clients: np.ndarray, rows: Any) -> None:
-        """Replaces the rows of these clients, each of them once."""
-        new = clients[self.slots[clients] < 0]
-        self.slots[new] = np.arange(self._used, self._used + len(new))
-        self._used += len(new)
-        self._rows = self._grown(rows)
-        slots = self.slots[clients]
-        jax.tree.map(lambda all_rows, own: _put(all_rows, slots, np.asarray(own), self.axis), self._rows, rows)
+        """Replaces the rows of these clients."""
+        for client, row in self._by_client(clients, rows).items():
+            if client in self.rows:
+                jax.tree.map(np.copyto, self.rows[client], row)
+            else:
+                self.rows[client] = jax.tree.map(np.array, row)
 
-    def _grown(self, like: Any) -> Any:
-        """Rows for all clients seen; their number doubles when they run out."""
-        capacity = 0 if self._rows is None else jax.tree.leaves(self._rows)[0].shape[self.axis]
-        if capacity >= self._used:
-            return self._rows
-        size = min(max(2 * capacity, self._used), len(self.slots))
+    def blocks(self, count: int) -> np.ndarray:
+        """0, …, count − 1 in blocks of equal size, for programs of fixed shapes; the last one begins again with 0."""
+        return np.resize(np.arange(count), (-(-count // self._rows_at_once), self._rows_at_once))
 
-        def grown(leaf: Any, old: Any = None) -> np.ndarray:
-            shape = (*leaf.shape[: self.axis], size, *leaf.shape[self.axis + 1 :])
-            larger = np.zeros(shape, leaf.dtype)
-            if old is not None:
-                _put(larger, np.arange(capacity), old, self.axis)
-            return larger
+    def zeros(self, rows: int, numpy: Any) -> Any:
+        """So many rows of zeros, on the host (`np`) or on the device (`jnp`)."""
 
-        return jax.tree.map(grown, like) if self._rows is None else jax.tree.map(grown, like, self._rows)
+        def leaf_of(row: Any) -> Any:
+            return numpy.zeros((*row.shape[: self.axis], rows, *row.shape[self.axis + 1 :]), row.dtype)
 
+        return jax.tree.map(leaf_of, self._row)
 
-def _take(leaf: np.ndarray, rows: np.ndarray, axis: int) -> np.ndarray:
-    return np.take(leaf, rows, axis)
-
-
-def _put(leaf: np.ndarray, rows: np.ndarray, values: np.ndarray, axis: int) -> None:
-    leaf[(np.s_[:],) * axis + (rows,)] = values
+    def _by_client(self, clients: np.ndarray, rows: Any) -> dict[int, Any]:
+        part = lambda i: jax.tree.map(lambda leaf: leaf[_along(np.s_[i : i + 1], self.axis)], rows)
+        return {client: part(i) for i, client in enumerate(clients.tolist())}
 
 
 def to_device(memory: HostMemory, clients: np.ndarray, buffer_rows: int) -> tuple[Any, Any]:
     """(rows in a buffer of fixed size, client → its row): what a dispatch over these clients needs."""
-    padded = np.resize(clients, buffer_rows)  # repeated clients fill the buffer; their rows are never read
-    rows = np.zeros(len(memory.slots), np.int32)
+    rows = np.zeros(memory.clients, np.int32)
     rows[clients] = np.arange(len(clients))
-    return jax.tree.map(jnp.asarray, memory.read(padded)), jnp.asarray(rows)
+    buffer = memory.zeros(buffer_rows, jnp)
+    for places in memory.blocks(len(clients)):
+        buffer = _put_on_device(buffer, places, memory.read(clients[places]), memory.axis)
+    return buffer, jnp.asarray(rows)
 
 
 def from_device(memory: HostMemory, clients: np.ndarray, buffer: Any) -> None:
     """The way back, after the dispatch."""
-    memory.write(
-        clients, jax.tree.map(lambda leaf: _take(np.asarray(leaf), np.arange(len(clients)), memory.axis), buffer)
-    )
+    for places in memory.blocks(len(clients)):
+        rows = _take_on_device(buffer, places, memory.axis)
+        memory.write(clients[places], jax.tree.map(np.asarray, rows))
 
 
 def with_rows(memory: Any, clients: np.ndarray, rows: Any, axis: int = 0) -> Any:
@@ -91,7 +90,7 @@ def with_rows(memory: Any, clients: np.ndarray, rows: Any, axis: int = 0) -> Any
 
     def replaced(everyone: Any, own: Any) -> Any:
         copied = np.array(everyone)
-        _put(copied, clients, own, axis)
+        copied[_along(clients, axis)] = own
         return copied
 
     return jax.tree.map(replaced, memory, rows)
@@ -113,7 +112,19 @@ def rows_of(memory: Any, clients: np.ndarray, axis: int = 0) -> Any:
 def _block(rows: Any, clients: np.ndarray, axis: int) -> np.ndarray:
     padded = np.resize(clients, ROWS_AT_ONCE)
     taken = np.asarray(_take_on_device(rows, padded, axis))
-    return taken[(np.s_[:],) * axis + (np.s_[: len(clients)],)]
+    return taken[_along(np.s_[: len(clients)], axis)]
 
 
-_take_on_device = jax.jit(partial(jnp.take, mode="clip"), static_argnums=2)
+def _along(rows: Any, axis: int) -> tuple[Any, ...]:
+    """The index of these rows along an axis."""
+    return (*[np.s_[:]] * axis, rows)
+
+
+@partial(jax.jit, static_argnums=2)
+def _take_on_device(rows: Any, places: Any, axis: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.take(leaf, places, axis, mode="clip"), rows)
+
+
+@partial(jax.jit, static_argnums=3, donate_argnums=0)
+def _put_on_device(buffer: Any, places: Any, rows: Any, axis: int) -> Any:
+    return jax.tree.map(lambda leaf, own: leaf.at[_along(places, axis)].set(own), buffer, rows)
