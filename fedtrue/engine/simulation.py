@@ -60,6 +60,8 @@ class Simulation:
 
     `simulation.run(state, rounds)` is many rounds in one compiled loop, with the same results.
 
+    After `simulation.seed = 1` the next run has other weights, cohorts and batches; nothing is compiled again.
+
     With a `grid` (a tree of arrays with a leading axis of cells) `method` is a function of one cell's values, and all
     cells train together in one program: states and infos get the cells as their leading axis.
 
@@ -90,8 +92,8 @@ class Simulation:
         data_on_device: bool | None = None,
         memory_on_device: bool | None = None,
     ):
-        check_int("seed", seed, high=2**32 - 1)
-        self.task, self.seed, self.grid, self.availability = task, seed, grid, availability
+        self.task, self.grid, self.availability = task, grid, availability
+        self._seed = check_int("seed", seed, high=2**32 - 1)
         self.method_of: Callable[[Any], Method] = (lambda cell: method) if isinstance(method, Method) else method
         check_run(task, method if grid is None else self._first_method(), availability)
         first = self._first_method()
@@ -127,7 +129,7 @@ class Simulation:
         if self._window is None:
             federation = federation.with_columns(on_device(self.task.train.columns), federation.starts)
         self.federation = self._placed(federation)
-        self._next: tuple[int, Federation] | None = None  # the first round of the window prepared ahead, and the window
+        self._next: tuple[tuple[int, int], Federation] | None = None  # a window prepared ahead: seed, first round; data
 
     def _compile(self) -> None:
         """Nothing is compiled yet: each program is, when it first runs."""
@@ -135,9 +137,20 @@ class Simulation:
         self._cohorts = jax.jit(self._cohorts_from)
         self._one_round = jax.jit(self._round_of_cell, inline=True)  # traced once: for the shapes of infos and the loop
         own, shared = 0, None  # axes of cells: states and infos have one
-        axes = (own, shared, shared, shared, shared, own, own)
-        self._run = Program(self._over_cells(self._run_cell, axes), donate_argnums=(5, 6))
+        axes = (own, shared, shared, shared, shared, shared, own, own)
+        self._run = Program(self._over_cells(self._run_cell, axes), donate_argnums=(6, 7))
         self._empty_infos = jax.jit(self._over_cells(self._empty_infos_of_cell, (own, shared, shared, own)))
+
+    @property
+    def seed(self) -> int:
+        """Of weights, cohorts and batches."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        if self.availability is not None:
+            raise ValueError("the seed decides how fast the clients are: make another Simulation for another seed")
+        self._seed = check_int("seed", seed, high=2**32 - 1)
 
     @property
     def lanes(self) -> Any:
@@ -198,7 +211,7 @@ class Simulation:
         if isinstance(memory, HostMemory):
             clients = np.unique(self._clients_from(first_round, rounds))
             buffer, rows = self._placed(to_device(memory, clients, self._buffer_rows))
-        numbers = jnp.int32(first_round), jnp.int32(rounds)
+        numbers = jnp.uint32(self.seed), jnp.int32(first_round), jnp.int32(rounds)
         self._decide_dispatch(federation, rows, first_round, State(server, buffer))
         if self.dispatch == "step":
             (server, buffer), infos = self._run_by_steps(federation, rows, first_round, rounds, State(server, buffer))
@@ -217,7 +230,7 @@ class Simulation:
         """One round by single steps, of which some are timed both ways; its result is not used."""
         if self.dispatch == "timed":
             timed = StepDispatch(len(self.plan.devices), timing=True)
-            self._round_of_cell(None, federation, rows, jnp.int32(round_index), state, timed)
+            self._round_of_cell(None, federation, rows, jnp.uint32(self.seed), jnp.int32(round_index), state, timed)
             self.step_seconds = timed.seconds
             self.dispatch = "step" if timed.seconds and timed.seconds.alone_is_faster else "round"
 
@@ -225,15 +238,15 @@ class Simulation:
         self, federation: Federation, rows: Any, first_round: int, rounds: int, state: State
     ) -> tuple[State, RoundInfo]:
         """The same rounds with one dispatch per local step."""
-        infos = []
+        infos, seed = [], jnp.uint32(self.seed)
         for r in range(rounds):
             number = jnp.int32(first_round + r)
-            state, info = self._round_of_cell(None, federation, rows, number, state, self._step_dispatch)
+            state, info = self._round_of_cell(None, federation, rows, seed, number, state, self._step_dispatch)
             infos.append(jax.tree.map(np.asarray, info))
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *infos)
 
     def _federation_at(self, first_round: int) -> Federation:
-        if self._next is None or self._next[0] != first_round:
+        if self._next is None or self._next[0] != (self.seed, first_round):
             self._prepare(first_round)
         return self.federation if self._next is None else self._next[1]
 
@@ -242,14 +255,15 @@ class Simulation:
         if self._window is not None:
             clients = self._clients_from(first_round, self.rounds_per_dispatch)
             columns, starts = self._placed(self._window.filled(clients))
-            self._next = first_round, self.federation.with_columns(columns, starts)
+            self._next = (self.seed, first_round), self.federation.with_columns(columns, starts)
 
     def _clients_from(self, first_round: int, rounds: int) -> np.ndarray:
         """Who takes part in these rounds of a dispatch, one row per round."""
-        return np.asarray(self._cohorts(jnp.int32(first_round), jnp.int32(rounds)))[:rounds]
+        numbers = jnp.uint32(self.seed), jnp.int32(first_round), jnp.int32(rounds)
+        return np.asarray(self._cohorts(*numbers))[:rounds]
 
-    def _cohorts_from(self, first_round: Any, rounds: Any) -> Any:
-        method, seed = self._first_method(), jnp.uint32(self.seed)
+    def _cohorts_from(self, seed: Any, first_round: Any, rounds: Any) -> Any:
+        method = self._first_method()
 
         def drawn(r: Any) -> Any:
             found = []
@@ -281,12 +295,13 @@ class Simulation:
         cell: Any,
         federation: Federation,
         memory_rows: Any,
+        seed: Any,
         first_round: Any,
         rounds: Any,
         state: State,
         infos: RoundInfo,
     ) -> tuple[State, RoundInfo]:
-        step = lambda round_index, state: self._one_round(cell, federation, memory_rows, round_index, state)
+        step = lambda round_index, state: self._one_round(cell, federation, memory_rows, seed, round_index, state)
         return many_rounds(step, first_round, rounds, state, infos)
 
     def _round_of_cell(
@@ -294,17 +309,18 @@ class Simulation:
         cell: Any,
         federation: Federation,
         memory_rows: Any,
+        seed: Any,
         round_index: Any,
         state: State,
         step_dispatch: StepDispatch | None = None,
     ) -> tuple[State, RoundInfo]:
-        plan, seed = self.plan, jnp.uint32(self.seed)
+        plan = self.plan
         parts = self.method_of(cell), plan.cohort, plan.all_lanes, self.mesh, seed
         setting = Setting(self.task, *parts, availability=self.availability, step_dispatch=step_dispatch)
         return one_round(setting, federation, memory_rows, round_index, state)
 
     def _empty_infos_of_cell(self, cell: Any, federation: Federation, memory_rows: Any, state: State) -> RoundInfo:
-        shapes = jax.eval_shape(self._one_round, cell, federation, memory_rows, jnp.int32(0), state)[1]
+        shapes = jax.eval_shape(self._one_round, cell, federation, memory_rows, jnp.uint32(0), jnp.int32(0), state)[1]
         return jax.tree.map(lambda leaf: jnp.zeros((ROUNDS_PER_DISPATCH, *leaf.shape), leaf.dtype), shapes)
 
     def _over_cells(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:

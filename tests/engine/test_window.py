@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fedtrue as ft
 from fedtrue.data.client_data import Ragged
@@ -14,6 +15,7 @@ from fedtrue.engine.window import Window, window_rounds
 RNG = np.random.default_rng(0)
 SIZES = (3, 1, 9, 4, 7, 2)
 IMAGES = [RNG.normal(size=(size, 2)).astype(np.float32) for size in SIZES]
+METHOD = ft.fedopt(ft.client.adagrad(0.1))
 WORDS = [[np.arange(1 + row % 4) for row in range(size)] for size in SIZES]  # rows of one to four words
 
 
@@ -31,7 +33,7 @@ def task():
 
 
 def run(data_on_device):
-    simulation = Simulation(task(), ft.fedopt(ft.client.adagrad(0.1)), cohort=3, data_on_device=data_on_device)
+    simulation = Simulation(task(), METHOD, cohort=3, data_on_device=data_on_device)
     state = simulation.start()
     for rounds in (1, 2, 2):
         state, infos = simulation.run(state, rounds)
@@ -63,3 +65,21 @@ def test_a_windows_size_depends_on_the_bytes_allowed_not_on_the_data():
     assert window_rounds(data, 3, 1000, window_bytes=5 * rows_per_round * row_bytes) == 5
     assert window_rounds(data, 3, 1000, window_bytes=1) == 1
     assert window_rounds(data, 3, 4, window_bytes=1e9) == 4
+
+
+def test_another_seed_equals_a_simulation_of_that_seed_bit_for_bit_and_compiles_nothing():
+    for data_on_device in (True, False):  # in windows, the one prepared ahead is of the seed before
+        other = Simulation(task(), METHOD, cohort=3, seed=5, data_on_device=data_on_device)
+        simulation = Simulation(task(), METHOD, cohort=3, data_on_device=data_on_device)
+        simulation.run(simulation.start(), 2)
+        simulation.seed = 5
+        (state, infos), (expected, expected_infos) = (s.run(s.start(), 2) for s in (simulation, other))
+        np.testing.assert_array_equal(state.server.params, expected.server.params)
+        np.testing.assert_array_equal(infos.cohort, expected_infos.cohort)
+        assert simulation._run.compilations == 1
+
+
+def test_another_seed_is_refused_where_it_decides_how_fast_clients_are():
+    simulation = Simulation(task(), METHOD, cohort=3, availability=ft.Availability(deadline=2, speed_spread=1.0))
+    with pytest.raises(ValueError, match="make another Simulation"):
+        simulation.seed = 1

@@ -95,6 +95,38 @@ def test_cells_trained_in_chunks_equal_cells_trained_at_once(tmp_path, parts):
         np.testing.assert_allclose(weights(in_turn / cell.name), weights(out / cell.name), rtol=1e-12)
 
 
+SEEDS = """
+task = "quadratic"
+rounds = 5
+cohort = 1
+{}
+[sweep.product]
+seed = [0, 1, 2]
+client.learning_rate = [0.01, 0.05]
+"""
+
+
+@pytest.mark.parametrize(("settings", "programs"), [("", 1), ("deadline = 5.0", 3)])
+def test_groups_that_differ_in_their_seed_share_a_program_unless_it_decides_how_fast_clients_are(
+    tmp_path, monkeypatch, settings, programs
+):
+    made = []
+
+    class Counted(train_cells.Simulation):
+        def __init__(self, *arguments, **options):
+            made.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(train_cells, "Simulation", Counted)
+    cells, out = sweep(SEEDS.format(settings), tmp_path)
+    assert len(made) == programs
+    assert all(simulation._run.compilations == 1 for simulation in made)
+    for cell in cells:
+        assert main(["run", str(out / cell.name / "config.toml"), "--out", str(tmp_path / cell.name), "--json"]) == 0
+        np.testing.assert_allclose(weights(out / cell.name), weights(tmp_path / cell.name), rtol=1e-12)
+    assert len({tuple(weights(out / cell.name)) for cell in cells}) == len(cells)  # other seeds, other cohorts
+
+
 def test_cells_that_do_not_fit_the_memory_train_half_as_many_at_once(tmp_path, parts, monkeypatch):
     """A device with memory for six cells: twelve fail, six and six succeed."""
     cells, out = parts

@@ -17,7 +17,7 @@ from fedtrue.runner.stop import Stop, Stopped
 from fedtrue.runner.sweep.cells import Cell, read_sweep
 from fedtrue.runner.sweep.check import check_cell
 from fedtrue.runner.sweep.grid import program_of
-from fedtrue.runner.sweep.train_cells import CellProgress, train_cells
+from fedtrue.runner.sweep.train_cells import CellProgress, LastProgram, train_cells
 from fedtrue.tasks.task import Task
 
 TASK_SETTINGS = (
@@ -79,9 +79,10 @@ def run_groups(
     log: LogLine,
 ) -> None:
     """Trains the groups one after another."""
+    last = LastProgram()
     for task, group in cell_groups:
         try:
-            train_cells(task, group, out, at_once, stop, on_progress, log)
+            train_cells(task, group, out, at_once, stop, on_progress, log, last)
         except Stopped as stopped:
             raise stopped.in_folder(out) from None
 

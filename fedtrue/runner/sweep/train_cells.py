@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedtrue.runner.folder import RunLock
 from fedtrue.runner.journal import Journal, Result
 from fedtrue.runner.records import Line
 from fedtrue.runner.rounds import LogLine, run_rounds
+from fedtrue.runner.settings import RunConfig
 from fedtrue.runner.stop import Stop
 from fedtrue.runner.sweep.cells import Cell
 from fedtrue.runner.sweep.check import calls_of, schedule_of
@@ -30,6 +32,31 @@ from fedtrue.tasks.task import Task
 from fedtrue.types import Params
 
 CellProgress = Callable[[str, Sequence[Line]], None]  # (name of the cell, its lines so far)
+
+
+class LastProgram:
+    """The simulation of the group before, which trains the next group too if that differs in its seed only."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Task, list[RunConfig], Simulation] | None = None
+
+    def take(self, task: Task, cells: Sequence[Cell]) -> Simulation | None:
+        """With the seed of these cells; None if they need a program of their own, and the last one is let go."""
+        kept, self._kept = self._kept, None
+        if kept is None or kept[0] is not task or kept[1] != _but_for_the_seed(cells):
+            return None
+        simulation = kept[2]
+        simulation.seed = cells[0].config.seed
+        return simulation
+
+    def keep(self, task: Task, cells: Sequence[Cell], simulation: Simulation) -> None:
+        """For the group after these cells."""
+        if simulation.availability is None:  # the seed decides how fast the clients are
+            self._kept = task, _but_for_the_seed(cells), simulation
+
+
+def _but_for_the_seed(cells: Sequence[Cell]) -> list[RunConfig]:
+    return [replace(cell.config, seed=0, label=None, reference=None) for cell in cells]
 
 
 class CellJournal(Journal):
@@ -62,6 +89,7 @@ def train_cells(
     stop: Stop,
     on_progress: CellProgress,
     log: LogLine,
+    last: LastProgram,
 ) -> list[Result]:
     """Trains cells that share a program, all at once or in chunks, from their last checkpoints to the last round."""
     with float64(task.float64), ExitStack() as locks:
@@ -71,7 +99,7 @@ def train_cells(
         journals = [_journal(task, cell, out, option, locks, weights) for cell, option in zip(cells, grid.server)]
         fitting = lambda: cells_at_once(task, grid.method_of(_rows(grid.values, 0)), first.cohort)
         chunk_size = min(at_once or fitting(), len(cells))
-        results, simulation, begin = list[Result](), None, 0
+        results, simulation, begin = list[Result](), last.take(task, cells), 0
         while begin < len(cells):
             chunk = np.s_[begin : begin + chunk_size]
             values = _rows(grid.values, chunk)
@@ -89,6 +117,8 @@ def train_cells(
                     raise
                 chunk_size, simulation = chunk_size // 2, None
                 log(f"out of memory: continuing with {chunk_size} cells at once")
+        if simulation is not None:
+            last.keep(task, cells, simulation)
         return results
 
 
