@@ -22,7 +22,7 @@ from fedtrue.engine.window import WINDOW_BYTES, column_bytes, window_rounds
 from fedtrue.tasks.task import Task
 
 DATA_SHARE = 0.5  # of the free memory that data may take; else it stays on the host
-MEMORY_SHARE = 0.25  # of the free memory that the memory of all clients may take; else it stays on the host
+MEMORY_SHARE = 0.4  # of the free memory that the clients' memory may take beside the data: a run starts with two copies
 ROUNDS_PER_DISPATCH = 1024  # at most; the buffer of round infos has this length
 
 
@@ -68,8 +68,10 @@ def plan_simulation(
     check_upload_parts(task, method, size, held, free)
     chosen = choose_lanes(steps, size, params, lane_bytes(task, method) * cells, devices, lanes, cells)
     memory = memory_bytes(task, method) * cells
-    data_on_host = not _wanted(data_on_device, column_bytes(task.train) <= DATA_SHARE * free)
-    memory_on_host = memory > 0 and not _wanted(memory_on_device, clients * memory <= MEMORY_SHARE * free)
+    data = column_bytes(task.train)
+    data_on_host = not _wanted(data_on_device, data <= DATA_SHARE * free)
+    left = free if data_on_host else free - data
+    memory_on_host = memory > 0 and not _wanted(memory_on_device, clients * memory <= MEMORY_SHARE * left)
     if (data_on_host or memory_on_host) and not all(map(_draws_among_known, method.all_phases)):
         raise ValueError(
             "the data does not fit on the device, and this method's cohorts are not known in advance: "
